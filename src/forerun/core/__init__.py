@@ -1,0 +1,1 @@
+"""The exact core: warp, noise, proposals, draft trees, rules, stop. numpy only."""

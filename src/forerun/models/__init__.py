@@ -1,0 +1,1 @@
+"""What a model *is*: files, tokenizer, chat template, where to get it."""

@@ -1,0 +1,1 @@
+"""What scores rows: the protocol and its implementations."""

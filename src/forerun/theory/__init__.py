@@ -1,0 +1,1 @@
+"""The formulas of speculative decoding: floats in, floats out."""
