@@ -1,0 +1,228 @@
+"""Every option, declared once; flags, environment, help and reference derive from it.
+
+An option is a field: its type, bounds, default and one sentence of help. `Generation` is what one
+request may ask for, `Loading` what a model is opened with. Both refuse what they do not know.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from forerun.errors import OptionError
+
+__all__ = [
+    "DraftLength",
+    "Ending",
+    "Generation",
+    "Loading",
+    "Options",
+    "RuleName",
+    "Sampling",
+    "Speculation",
+]
+
+RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
+DraftLength = Annotated[int, Field(ge=0, le=256)] | Literal["auto"]
+
+
+def _no_bool(value: object) -> object:
+    # True would pass as 1; `top_k=True` is a mistake, not a one.
+    if isinstance(value, bool):
+        raise ValueError("true and false are not numbers")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_bool)]
+Real = Annotated[float, BeforeValidator(_no_bool)]
+
+
+class Options(BaseModel):
+    """A frozen group of options; a value out of range or an unknown name is an `OptionError`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def make(cls, **values: Any) -> Self:
+        """Build the options from keyword arguments.
+
+        Raises:
+            OptionError: A name is unknown, or a value is ill-typed, out of range or contradictory.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise cls._translated(error) from None
+
+    def replace(self, **values: Any) -> Self:
+        """Return a copy with some options changed, checked like new ones."""
+        return self.make(**{**dict(self), **values})
+
+    @classmethod
+    def _translated(cls, error: ValidationError) -> OptionError:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, cls.model_fields, n=1)
+            way_out = f"Did you mean {near[0]!r}?" if near else "See the reference of options."
+            return OptionError(f"There is no option {name!r}.", way_out)
+        message = first["msg"].removeprefix("Value error, ")
+        if not name:
+            return OptionError(message)
+        field = cls.model_fields[name]
+        way_out = f"{field.description} (default: {field.default!r})"
+        return OptionError(f"{name} = {first['input']!r}: {message}.", way_out)
+
+
+class Sampling(Options):
+    """How the target's logits become a law, and the law a token. The order is that of the warp."""
+
+    allowed_tokens: tuple[Whole, ...] | None = Field(
+        None, description="Only these token ids may be written."
+    )
+    banned_tokens: tuple[Whole, ...] = Field((), description="These token ids are never written.")
+    logit_bias: dict[Whole, Real] = Field(
+        default_factory=dict, description="Added to the logits of these token ids, {id: bias}."
+    )
+    repetition_penalty: Real = Field(
+        1.0,
+        gt=0,
+        le=100,
+        description="Divides positive and multiplies negative logits of tokens already in the "
+        "prompt or the output; 1 is off.",
+    )
+    presence_penalty: Real = Field(
+        0.0,
+        ge=-100,
+        le=100,
+        description="Subtracted from the logits of tokens already in the output.",
+    )
+    frequency_penalty: Real = Field(
+        0.0,
+        ge=-100,
+        le=100,
+        description="Subtracted from a token's logit once for each time it stands in the output.",
+    )
+    temperature: Real = Field(
+        0.0, ge=0, le=1000, description="Divides the logits; 0 always takes the likeliest token."
+    )
+    top_k: Whole = Field(0, ge=0, description="Keep the k likeliest tokens; 0 is off.")
+    top_p: Real = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Keep the likeliest tokens that together reach this probability; 1 is off.",
+    )
+    min_p: Real = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Keep tokens at least this probable relative to the likeliest; 0 is off.",
+    )
+    seed: Whole | None = Field(
+        None,
+        ge=0,
+        lt=2**64,
+        description="The noise's seed: the same seed gives the same text, with speculation or "
+        "without. Drawn freshly if not given, and reported.",
+    )
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the warp depends on the text so far."""
+        return (
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
+        )
+
+
+class Speculation(Options):
+    """Who drafts, how far ahead, and by which rule a draft is kept."""
+
+    drafter: str = Field(
+        "auto",
+        min_length=1,
+        description="Who drafts: a name, several joined by commas (the first that has a guess "
+        "drafts), 'auto' or 'none'.",
+    )
+    draft_length: DraftLength = Field(
+        "auto", description="Tokens drafted in a chain before each pass, or 'auto'; 0 is off."
+    )
+    draft_width: Whole = Field(
+        1, ge=1, le=64, description="Children tried at each node of the draft; 1 is a chain."
+    )
+    rule: RuleName = Field(
+        "match", description="The rule that keeps or corrects a draft; all but lenient are exact."
+    )
+    lenience: Real | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Only with rule lenient: l in (0, 1], the smaller the further from exact.",
+    )
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Self:
+        if self.lenience is not None and self.rule != "lenient":
+            raise ValueError(f"lenience works with rule 'lenient' only, not {self.rule!r}")
+        if self.draft_width > 1 and self.rule not in ("match", "tree"):
+            raise ValueError(
+                f"draft_width = {self.draft_width} makes trees, and rule {self.rule!r} keeps "
+                "chains only; use rule match or tree, or width 1"
+            )
+        return self
+
+
+class Ending(Options):
+    """Where the text ends."""
+
+    max_tokens: Whole = Field(256, ge=0, description="At most this many tokens are written.")
+    min_tokens: Whole = Field(
+        0, ge=0, description="No stop token and no stop string before this many tokens."
+    )
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="The text ends before the first of these strings."
+    )
+    ignore_eos: bool = Field(False, description="Write on past the model's end-of-text tokens.")
+
+    @model_validator(mode="after")
+    def _least_below_most(self) -> Self:
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(
+                f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
+            )
+        return self
+
+
+class Generation(Sampling, Speculation, Ending):
+    """All that one request may ask for."""
+
+    top_logprobs: Whole = Field(
+        0, ge=0, le=100, description="Report this many likeliest alternatives to each token."
+    )
+    raw: bool = Field(
+        False, description="Continue the prompt as it is, without the model's chat template."
+    )
+
+
+class Loading(Options):
+    """What a model is opened with."""
+
+    model: str = Field(
+        "smollm2",
+        min_length=1,
+        description="A model's name, a GGUF file, or a Hugging Face folder.",
+    )
+    draft_model: str | None = Field(
+        None,
+        description="The model behind drafter 'model'; by default the target's own first layers.",
+    )
+    draft_layers: Whole | None = Field(
+        None, ge=1, description="Cut the draft model to this many first layers."
+    )
+    context: Whole | None = Field(
+        None, ge=2, description="Tokens of context; by default what the model was trained for."
+    )
