@@ -1,0 +1,56 @@
+"""Rule `match`: a draft token stays if it is the token plain decoding would have written.
+
+The target's token at a position is argmax(log p + g) with the position's own noise, so there is
+nothing to correct: where no child carries the target's token, that token itself is the next one.
+The text is plain decoding's, whatever the drafter did (DESIGN section 2; coupling by shared Gumbel
+noise: Daliri, Musco, Suresh, 2024).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from forerun.core.noise import Noise
+from forerun.core.rules.verdict import Chance, Verdict
+from forerun.core.scored import ScoredDraft
+from forerun.core.tree import ROOT
+from forerun.core.warp import Scores
+
+__all__ = ["Match", "target_token"]
+
+
+def target_token(scores: Scores, noise: Noise, position: int) -> int:
+    """Return the target's token at `position`: argmax(log p + g), ties to the lowest id.
+
+    Args:
+        scores: Warped log-weights, float64 [vocabulary].
+        noise: The text's noise.
+        position: Of the token to be chosen.
+    """
+    if np.count_nonzero(scores > -np.inf) == 1:  # one token left: noise can't change it
+        return int(np.argmax(scores))
+    return int(np.argmax(scores + noise.gumbel(position, len(scores))))
+
+
+class Match:
+    """Walk down the draft as long as a child carries the target's own token."""
+
+    draws_from: Literal["noise"] = "noise"
+    keeps_trees = True
+    exact = True
+
+    def verify(self, scored: ScoredDraft, chance: Chance) -> Verdict:
+        """Decide."""
+        node = ROOT
+        path: list[int] = []
+        while True:
+            position = scored.position + len(path)
+            token = target_token(scored.scores(node), chance.noise, position)
+            child = scored.draft.child(node, token)
+            if child is None:
+                failed = bool(scored.draft.children(node))
+                return Verdict(tuple(path), token, "corrected" if failed else "bonus")
+            path.append(child)
+            node = child

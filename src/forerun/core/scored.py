@@ -1,0 +1,70 @@
+"""A draft with the target's logits on it: what a rule looks at."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.tree import ROOT, Draft
+from forerun.core.warp import Law, Scores, State, Warp, law
+from forerun.errors import EngineError
+
+__all__ = ["ScoredDraft"]
+
+
+class ScoredDraft:
+    """The target's law at the root and at every node of a draft, warped when asked for.
+
+    Args:
+        draft: What was proposed.
+        logits: float32 [1 + nodes, vocabulary]: the root's row, then a row for each node.
+        warp: The request's warp.
+        state: The warp's state at the root.
+        position: Of the token that follows the root, for the noise's address.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        logits: NDArray[np.float32],
+        warp: Warp,
+        state: State,
+        position: int,
+    ) -> None:
+        if len(logits) != len(draft) + 1:
+            raise EngineError(f"{len(draft)} nodes need {len(draft) + 1} rows, not {len(logits)}.")
+        self.draft = draft
+        self.logits = logits
+        self.warp = warp
+        self.position = position
+        self._states = {ROOT: state}
+        self._scores: dict[int, Scores] = {}
+
+    def state(self, node: int) -> State:
+        """Return the warp's state after the path to `node`."""
+        if node not in self._states:
+            parent, token = self.draft.nodes[node].parent, self.draft.nodes[node].token
+            self._states[node] = self.state(parent).advance(token)
+        return self._states[node]
+
+    def scores(self, node: int) -> Scores:
+        """Return the log-weights of the token after `node`, under the whole warp."""
+        if node not in self._scores:
+            self._scores[node] = self.warp.scores(self.logits[node + 1], self.state(node))
+        return self._scores[node]
+
+    def law(self, node: int) -> Law:
+        """Return p after `node`: float64 [vocabulary]."""
+        return law(self.scores(node))
+
+    def ungreedy_law(self, node: int) -> Law:
+        """Return p after `node` at temperature 1 and without truncation.
+
+        Lenience at temperature 0 compares these (Leviathan et al., section A.5): argmax leaves
+        nothing to be lenient about.
+        """
+        return law(self.warp.weigh(self.logits[node + 1], self.state(node)))
+
+    def q(self, node: int) -> Law:
+        """Return the proposal that `node` was drawn from: float64 [vocabulary]."""
+        return self.draft.nodes[node].proposal.dense(self.warp.vocab_size)

@@ -1,0 +1,97 @@
+"""The draft: a tree of proposed tokens below the last token of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from forerun.core.proposal import Point, Proposal
+from forerun.errors import EngineError
+
+__all__ = ["ROOT", "Draft", "Node"]
+
+ROOT = -1  # the last token of the text; every draft hangs below it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One proposed token.
+
+    Attributes:
+        token: The token.
+        parent: Index of the node before it, or ROOT.
+        proposal: The law this token was drawn from, *given its earlier siblings*.
+        drafter: Whose guess it is.
+    """
+
+    token: int
+    parent: int
+    proposal: Proposal
+    drafter: str
+
+    def __post_init__(self) -> None:
+        if not self.proposal.probability(self.token) > 0.0:
+            raise EngineError(f"Token {self.token} can't have been drawn from its own proposal.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A tree of nodes; parents stand before their children, siblings in the order drawn."""
+
+    nodes: tuple[Node, ...] = ()
+    _children: dict[int, tuple[int, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        children: dict[int, tuple[int, ...]] = {}
+        for index, node in enumerate(self.nodes):
+            if not ROOT <= node.parent < index:
+                raise EngineError(f"Draft node {index} has parent {node.parent}.")
+            children[node.parent] = (*children.get(node.parent, ()), index)
+        object.__setattr__(self, "_children", children)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @classmethod
+    def chain(cls, tokens: Iterable[int], drafter: str) -> Draft:
+        """Return a chain of deterministic guesses."""
+        return cls.merged([tuple(tokens)], drafter)
+
+    @classmethod
+    def merged(cls, continuations: Iterable[Sequence[int]], drafter: str) -> Draft:
+        """Return the tree of several deterministic continuations, common beginnings shared."""
+        nodes: list[Node] = []
+        places: dict[tuple[int, int], int] = {}
+        for continuation in continuations:
+            parent = ROOT
+            for token in continuation:
+                if (parent, token) not in places:
+                    places[parent, token] = len(nodes)
+                    nodes.append(Node(token, parent, Point(token), drafter))
+                parent = places[parent, token]
+        return cls(tuple(nodes))
+
+    def children(self, node: int) -> tuple[int, ...]:
+        """Return the nodes below `node` (or below ROOT), in the order drawn."""
+        return self._children.get(node, ())
+
+    def child(self, node: int, token: int) -> int | None:
+        """Return the child of `node` that carries `token`, if there is one."""
+        return next((c for c in self.children(node) if self.nodes[c].token == token), None)
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from below the root down to `node`, itself included."""
+        path: list[int] = []
+        while node != ROOT:
+            path.append(node)
+            node = self.nodes[node].parent
+        return tuple(reversed(path))
+
+    def depth(self, node: int) -> int:
+        """Return how many drafted tokens lead to `node`: 0 at ROOT."""
+        return len(self.path(node))
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether no node has two children."""
+        return all(len(children) == 1 for children in self._children.values())

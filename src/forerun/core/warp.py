@@ -1,0 +1,200 @@
+"""The warp: from the target's logits to the law its next token is drawn from.
+
+One function, for plain decoding and for verification, in one order: masks, logit bias, penalties,
+temperature, top-k, top-p, min-p; ties go to the lowest token id. What depends on the text so far
+lives in a `State`, forked along a draft tree, so that every node sees what plain decoding would
+have seen there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.config import Sampling
+from forerun.errors import EngineError, OptionError
+
+__all__ = ["Law", "Scores", "State", "Warp", "law", "log_probabilities"]
+
+Scores = NDArray[np.float64]
+"""float64 [vocabulary]: log-weights up to a constant, -inf where the warp left nothing."""
+
+Law = NDArray[np.float64]
+"""float64 [vocabulary]: probabilities, summing to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the warp must know of the text up to one position.
+
+    Attributes:
+        generated: Tokens of output so far.
+        prompt: Distinct tokens of the prompt; shared by all forks.
+        counts: How often each token stands in the output; empty when no penalty asks.
+        counting: Whether `counts` is kept.
+    """
+
+    generated: int = 0
+    prompt: frozenset[int] = frozenset()
+    counts: dict[int, int] = field(default_factory=dict)
+    counting: bool = False
+
+    def advance(self, token: int) -> State:
+        """Return the state after one more token of output; this one stays as it is."""
+        counts = self.counts
+        if self.counting:
+            counts = {**counts, token: counts.get(token, 0) + 1}
+        return State(self.generated + 1, self.prompt, counts, self.counting)
+
+
+class Warp:
+    """The warp of one request, ready for any of its positions.
+
+    Args:
+        sampling: The request's settings.
+        vocab_size: Tokens the target knows.
+        stop_ids: Tokens that end the text; forbidden in the first `min_tokens` tokens.
+        min_tokens: How many tokens the text has at least.
+
+    Raises:
+        OptionError: A token id is out of the vocabulary, or no token is left to write.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        vocab_size: int,
+        stop_ids: Collection[int] = (),
+        min_tokens: int = 0,
+    ) -> None:
+        self.sampling = sampling
+        self.vocab_size = vocab_size
+        self.min_tokens = min_tokens
+        self._stops = np.array(sorted(stop_ids), dtype=np.int64)
+        self._shift = np.zeros(vocab_size)
+        for token, bias in sampling.logit_bias.items():
+            self._shift[self._known("logit_bias", token)] = bias
+        if sampling.allowed_tokens is not None:
+            allowed = [self._known("allowed_tokens", t) for t in sampling.allowed_tokens]
+            self._shift[np.setdiff1d(np.arange(vocab_size), allowed)] = -np.inf
+        banned = [self._known("banned_tokens", t) for t in sampling.banned_tokens]
+        self._shift[banned] = -np.inf
+        self._check_something_left()
+
+    def _known(self, option: str, token: int) -> int:
+        if not 0 <= token < self.vocab_size:
+            raise OptionError(
+                f"{option} names token {token}.", f"Token ids go from 0 to {self.vocab_size - 1}."
+            )
+        return token
+
+    def _check_something_left(self) -> None:
+        left = np.isfinite(self._shift)
+        if self.min_tokens > 0:
+            left[self._stops] = False
+        if not left.any():
+            raise OptionError(
+                "allowed_tokens, banned_tokens and min_tokens together leave no token to write.",
+                "Allow at least one token that doesn't end the text.",
+            )
+
+    def start(self, prompt: Sequence[int]) -> State:
+        """Return the state at the beginning of the output."""
+        if not self.sampling.has_penalties:
+            return State()
+        return State(prompt=frozenset(prompt), counting=True)
+
+    def weigh(self, logits: NDArray[np.float32], state: State) -> Scores:
+        """Return logits after masks, bias and penalties: what no temperature has touched.
+
+        Args:
+            logits: float32 [vocabulary], as the target scored them.
+            state: Of the text before the token in question.
+        """
+        scores = logits + self._shift
+        if math.isnan(float(scores.max())) or np.isposinf(scores).any():
+            raise EngineError("The target's logits hold NaN or infinity.", "Is the file sound?")
+        if state.generated < self.min_tokens:
+            scores[self._stops] = -np.inf
+        if state.counting:
+            penalise(scores, state, self.sampling)
+        return np.asarray(scores)
+
+    def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
+        """Return the log-weights of the law of the next token.
+
+        Temperature 0 leaves a single finite entry: the likeliest token, the lowest id of equals.
+        """
+        scores = self.weigh(logits, state)
+        if self.sampling.temperature == 0:
+            return only(scores, [int(np.argmax(scores))])
+        # Shifted first, so that the smallest temperature can't make infinities of finite logits.
+        scores = (scores - scores.max()) / self.sampling.temperature
+        scores = keep_top_k(scores, self.sampling.top_k)
+        scores = keep_top_p(scores, self.sampling.top_p)
+        return keep_min_p(scores, self.sampling.min_p)
+
+
+def law(scores: Scores) -> Law:
+    """Return the probabilities of log-weights (softmax), float64 [vocabulary]."""
+    weights = np.exp(scores - scores.max())
+    return np.asarray(weights / weights.sum())
+
+
+def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the model's own log-probabilities, before any warp: log softmax in float64."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return np.asarray(shifted - math.log(float(np.exp(shifted).sum())))
+
+
+def penalise(scores: Scores, state: State, sampling: Sampling) -> None:
+    """Apply the penalties in place.
+
+    Repetition (Keskar et al., 2019, CTRL, section 4.1) looks at prompt and output; presence and
+    frequency at the output only.
+    """
+    if sampling.repetition_penalty != 1:
+        seen = np.fromiter(state.prompt | state.counts.keys(), np.int64)
+        factor = sampling.repetition_penalty
+        scores[seen] = np.where(scores[seen] > 0, scores[seen] / factor, scores[seen] * factor)
+    written = np.fromiter(state.counts.keys(), np.int64, len(state.counts))
+    times = np.fromiter(state.counts.values(), np.float64, len(state.counts))
+    scores[written] -= sampling.presence_penalty + sampling.frequency_penalty * times
+
+
+def only(scores: Scores, kept: Sequence[int] | NDArray[np.int64]) -> Scores:
+    """Return scores with -inf everywhere but at `kept`."""
+    result = np.full_like(scores, -np.inf)
+    result[kept] = scores[kept]
+    return result
+
+
+def keep_top_k(scores: Scores, k: int) -> Scores:
+    """Keep the k highest scores; of equals at the border, those of the lowest ids. 0 keeps all."""
+    if not 0 < k < len(scores):
+        return scores
+    border = np.partition(scores, -k)[-k]
+    above = np.flatnonzero(scores > border)
+    equal = np.flatnonzero(scores == border)
+    return only(scores, np.concatenate([above, equal[: k - len(above)]]))
+
+
+def keep_top_p(scores: Scores, p: float) -> Scores:
+    """Keep the fewest likeliest tokens whose probabilities together reach p; 1 keeps all."""
+    if p >= 1:
+        return scores
+    order = np.argsort(-scores, kind="stable")
+    reached = np.flatnonzero(np.cumsum(law(scores)[order]) >= p)
+    # Rounding may keep the sum just under a p close to 1; then everything is needed.
+    return only(scores, order[: reached[0] + 1]) if len(reached) else scores
+
+
+def keep_min_p(scores: Scores, p: float) -> Scores:
+    """Keep tokens whose probability is at least p times the likeliest token's; 0 keeps all."""
+    if p <= 0:
+        return scores
+    return only(scores, np.flatnonzero(scores >= scores.max() + math.log(p)))

@@ -1,0 +1,1 @@
+"""Whatever proposes tokens: the protocol and its implementations."""

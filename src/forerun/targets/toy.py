@@ -1,0 +1,138 @@
+"""A tabular Markov chain of any order: a target whose exact law is known.
+
+Small enough to enumerate, strict enough to catch an engine's mistakes: `commit`, `rollback` and
+`fork` are checked like any target's, and logits depend on the row's own last tokens only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.noise import Noise
+from forerun.errors import CapabilityError, EngineError, OptionError, PromptError
+from forerun.targets.protocol import Capabilities, Row, Scores, check_rows
+
+__all__ = ["ToyTarget"]
+
+
+class ToyTarget:
+    """Scores the next token from a table over the last `order` tokens.
+
+    Args:
+        table: float32 [vocabulary] * order + [vocabulary]: logits after each context. Order 0 is
+            one row: the same law everywhere. Shorter contexts are filled up with token 0.
+        context: Most tokens a sequence may hold.
+    """
+
+    capabilities = Capabilities(trees=True, exactness="bitwise")
+
+    def __init__(self, table: NDArray[np.float32], context: int = 4096) -> None:
+        sizes = set(table.shape)
+        if len(sizes) != 1 or not np.isfinite(table).all():
+            raise OptionError(
+                f"A toy's table of shape {table.shape} is no Markov chain.",
+                "Give finite logits of shape [V] or [V, ..., V, V].",
+            )
+        self.vocab_size = table.shape[-1]
+        self.context_length = context
+        self.weight_bytes = table.nbytes
+        self._table = table.astype(np.float32)
+        self._sequences: dict[int, list[int]] = {}
+        self._pending: dict[int, tuple[Row, ...]] = {}
+        self._opened = 0
+
+    @classmethod
+    def random(
+        cls, vocab_size: int, order: int, seed: int, *, sharpness: float = 1.5, context: int = 4096
+    ) -> ToyTarget:
+        """Return a toy whose logits are `sharpness` times noise addressed by `seed`."""
+        rows = [Noise(seed).gumbel(i, vocab_size) for i in range(vocab_size**order)]
+        table = sharpness * np.array(rows, dtype=np.float32)
+        return cls(table.reshape((vocab_size,) * (order + 1)).astype(np.float32), context)
+
+    def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
+        """Start a sequence that holds `prompt`."""
+        if source is not None:
+            raise CapabilityError("A toy target has no encoder.", "Open it without a source.")
+        if len(prompt) > self.context_length:
+            raise PromptError(f"{len(prompt)} tokens are more than {self.context_length}.")
+        if not all(0 <= token < self.vocab_size for token in prompt):
+            raise PromptError(f"The prompt holds a token outside of 0 to {self.vocab_size - 1}.")
+        self._opened += 1
+        self._sequences[self._opened] = list(prompt)
+        return self._opened
+
+    def length(self, sequence: int) -> int:
+        """Return how many tokens of the sequence are committed."""
+        return len(self._tokens(sequence))
+
+    def score(
+        self,
+        rows: Sequence[Row],
+        *,
+        logits: Sequence[int] | None = None,
+        layers: Sequence[int] = (),
+    ) -> Scores:
+        """Score rows; a toy has no hidden states to give."""
+        if layers:
+            raise CapabilityError("A toy target has no layers.", "Ask for logits only.")
+        check_rows(rows, {s: len(t) for s, t in self._sequences.items()}, self.vocab_size)
+        for sequence in {row.sequence for row in rows}:
+            self._pending[sequence] = tuple(rows)
+        wanted = range(len(rows)) if logits is None else logits
+        scored = [self.logits_after(self._text(rows, i)) for i in wanted]
+        return Scores(np.array(scored, dtype=np.float32).reshape(len(scored), self.vocab_size))
+
+    def logits_after(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Return the logits of the token after `tokens`, float32 [vocabulary]."""
+        order = self._table.ndim - 1
+        context = ([0] * order + list(tokens))[len(tokens) :]
+        row: NDArray[np.float32] = self._table[tuple(context)]
+        return row
+
+    def commit(self, sequence: int, path: Sequence[int]) -> None:
+        """Keep the pending rows on `path`."""
+        tokens = self._tokens(sequence)
+        rows = self._pending.pop(sequence, ())
+        parent = -1
+        for index in path:
+            fits = 0 <= index < len(rows) and rows[index].sequence == sequence
+            if not fits or rows[index].parent != parent:
+                raise EngineError(f"Row {index} does not continue the path {list(path)}.")
+            tokens.append(rows[index].token)
+            parent = index
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Forget all but the first `length` committed tokens."""
+        tokens = self._tokens(sequence)
+        if not 0 <= length <= len(tokens):
+            raise EngineError(f"Can't roll {len(tokens)} tokens back to {length}.")
+        self._pending.pop(sequence, None)
+        del tokens[length:]
+
+    def fork(self, sequence: int) -> int:
+        """Return a new sequence with the same committed tokens."""
+        return self.open(self._tokens(sequence))
+
+    def free(self, sequence: int) -> None:
+        """Forget the sequence."""
+        self._tokens(sequence)
+        self._pending.pop(sequence, None)
+        del self._sequences[sequence]
+
+    def _tokens(self, sequence: int) -> list[int]:
+        if sequence not in self._sequences:
+            raise EngineError(f"Sequence {sequence} is not open.")
+        return self._sequences[sequence]
+
+    def _text(self, rows: Sequence[Row], index: int) -> list[int]:
+        """Return the committed tokens, then the row's ancestors and the row itself."""
+        ancestors: list[int] = []
+        at = index
+        while at != -1:
+            ancestors.append(rows[at].token)
+            at = rows[at].parent
+        return self._tokens(rows[index].sequence) + ancestors[::-1]
