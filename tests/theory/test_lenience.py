@@ -40,10 +40,10 @@ def pairs(draw: st.DrawFn) -> tuple[list[Fraction], list[Fraction]]:
 def one_step(
     p: list[Fraction], q: list[Fraction], lenience: Fraction
 ) -> tuple[Fraction, list[Fraction]]:
-    """Draft x ~ q, accept with min(1, p/(l q)), else draw from norm(max(0, p − l q))."""
+    """Draft x ~ q, accept with min(1, p/(l q)), else draw from norm(max(0, p − q))."""
     emitted = [Fraction(0)] * len(p)
     accepted = Fraction(0)
-    residual = [max(Fraction(0), a - lenience * b) for a, b in zip(p, q, strict=True)]
+    residual = [max(Fraction(0), a - b) for a, b in zip(p, q, strict=True)]
     for drafted, mass in enumerate(q):
         if not mass:
             continue
@@ -84,12 +84,14 @@ def test_lenience_one_is_the_exact_rule(pair: tuple[list[Fraction], list[Fractio
 def test_no_token_exceeds_p_over_l_and_the_distances_are_bounded(
     pair: tuple[list[Fraction], list[Fraction]], lenience: Fraction
 ) -> None:
-    """Law ≤ p/l, so distance ≤ min(D_LK, 1 − l) and KL ≤ ln(1/l) (appendix A.5)."""
+    """Law ≤ p/l, distance = α_l − α ≤ min(D_LK, 1 − l), KL ≤ ln(1/l) (appendix A.5)."""
     p, q, loose = floats(pair[0]), floats(pair[1]), float(lenience)
     law = lenient_law(p, q, loose)
     assert all(mass <= a / loose + 1e-12 for mass, a in zip(law, p, strict=True))
     distance = lenient_distance(p, q, loose)
     assert distance == lk_divergence(law, p)
+    gained = lenient_acceptance(p, q, loose) - acceptance(p, q)
+    assert distance == pytest.approx(gained, abs=1e-12)
     assert distance <= min(lk_divergence(p, q), 1 - loose) + 1e-12
     assert lenient_kl(p, q, loose) == kl_divergence(law, p)
     assert lenient_kl(p, q, loose) <= math.log(1 / loose) + 1e-12
@@ -108,7 +110,7 @@ def test_more_lenience_accepts_more(pair: tuple[list[Fraction], list[Fraction]])
 def test_a_case_worked_by_hand() -> None:
     """p = (1/4, 3/4), q = (3/4, 1/4), l = 1/2.
 
-    Accepted (1/2, 1/4), so α_l = 3/4; residual (0, 5/8); law (1/2, 1/2), 1/4 away from p.
+    Accepted (1/2, 1/4), so α_l = 3/4; residual (0, 1/2); law (1/2, 1/2), 1/4 away from p.
     """
     p, q = [0.25, 0.75], [0.75, 0.25]
     assert lenient_acceptance(p, q, 0.5) == 0.75

@@ -1,8 +1,9 @@
 """What the one lossy rule does to the law, so that its distance is known and not guessed.
 
-Source: Leviathan, Kalman and Matias 2023, appendix A.5. Lenience l in (0, 1] multiplies q
-wherever Algorithm 1 compares it with p: a token drawn from q is accepted with probability
-min(1, p/(l q)), else one is drawn from norm(max(0, p − l q)). l = 1 is the exact rule.
+Source: Leviathan, Kalman and Matias 2023, appendix A.5. Lenience l in (0, 1] multiplies q where
+Algorithm 1 tests a draft: a token drawn from q is accepted with probability min(1, p/(l q)), else
+one is drawn from norm(max(0, p − q)), as in the exact rule, which is l = 1. So only tokens with
+p < q gain, and the law moves by α_l − α; a residual of p − l q would move it further.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def lenient_acceptance(p: Sequence[float], q: Sequence[float], lenience: float) 
 def lenient_law(p: Sequence[float], q: Sequence[float], lenience: float) -> list[float]:
     """The law of the token that one step of the lenient rule emits (appendix A.5).
 
-    min(p/l, q) + (1 − α_l) · norm(max(0, p − l q)). No token's probability exceeds p/l.
+    min(p/l, q) + (1 − α_l) · norm(max(0, p − q)). No token's probability exceeds p/l.
 
     Args:
         p: The target's law, summing to 1.
@@ -55,15 +56,17 @@ def lenient_law(p: Sequence[float], q: Sequence[float], lenience: float) -> list
     target, proposal = domain.laws(p, q)
     lenience = _lenience(lenience)
     accepted = _accepted(target, proposal, lenience)
-    residual = np.maximum(0.0, target - lenience * proposal)
+    residual = np.maximum(0.0, target - proposal)
     total = float(residual.sum())
-    if total > 0.0:  # else nothing is ever rejected: p = q and l = 1
+    if total > 0.0:  # else p = q, and nothing is ever rejected
         accepted += max(0.0, 1.0 - float(accepted.sum())) / total * residual
     return [float(mass) for mass in np.minimum(1.0, accepted)]
 
 
 def lenient_distance(p: Sequence[float], q: Sequence[float], lenience: float) -> float:
-    """The total variation distance in [0, 1] of one lenient step from the target's law.
+    """The total variation distance of one lenient step from the target's law, α_l − α.
+
+    Tokens with p < q gain min(p/l, q) − p each, which sums to α_l − α; all others lose.
 
     Args:
         p: The target's law, summing to 1.
@@ -71,7 +74,7 @@ def lenient_distance(p: Sequence[float], q: Sequence[float], lenience: float) ->
         lenience: l in (0, 1]; at 1 the distance is 0.
 
     Returns:
-        `lk_divergence(lenient_law(p, q, l), p)`, at most min(D_LK(p, q), 1 − l).
+        A distance in [0, 1], at most min(D_LK(p, q), 1 − l).
 
     Raises:
         OptionError: Not two laws over one vocabulary, or l outside (0, 1].
