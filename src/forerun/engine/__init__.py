@@ -1,0 +1,1 @@
+"""The loop: draft, score, verify, cut, commit; many requests in one pass."""

@@ -1,0 +1,141 @@
+"""One request: what was asked, and the text as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from forerun.config import Generation
+from forerun.core.coins import AddressedCoins
+from forerun.core.noise import Noise
+from forerun.core.rules import Chance, make_rule
+from forerun.core.stop import Decoder, FinishReason, Stop
+from forerun.core.warp import Warp
+from forerun.errors import CapabilityError, PromptError
+from forerun.events import Result, Stats, TokenEvent
+from forerun.targets.protocol import Target
+
+__all__ = ["AUTO_DRAFT_LENGTH", "Ask", "Request"]
+
+AUTO_DRAFT_LENGTH = 5
+"""What draft length "auto" means as long as nothing is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a caller asks for.
+
+    Attributes:
+        prompt: Tokens; at least one.
+        options: Sampling, speculation and ending.
+        seed: The noise's seed, drawn by the caller if the options give none.
+        eos_ids: Tokens that end the text.
+        decoder: Turns this text's tokens into text.
+        sample: Which of several samples of the prompt.
+    """
+
+    prompt: tuple[int, ...]
+    options: Generation
+    seed: int
+    eos_ids: Collection[int]
+    decoder: Decoder
+    sample: int = 0
+
+
+class Request:
+    """A request's state: waiting until it is opened, running until `finish` is set.
+
+    Between rounds the target has committed all tokens but the last: that one is the root of the
+    next draft.
+    """
+
+    def __init__(self, name: int, ask: Ask, target: Target) -> None:
+        self.name = name
+        self.options = ask.options
+        self.prompt = ask.prompt
+        self.seed = ask.seed
+        self.rule = make_rule(ask.options.rule, ask.options.lenience)
+        self._check(target)
+        room = target.context_length - len(ask.prompt)
+        self.stop = Stop(ask.options, ask.eos_ids, ask.decoder, room)
+        self.warp = Warp(
+            ask.options,
+            target.vocab_size,
+            # A text that ignores its end needn't be kept from it.
+            () if ask.options.ignore_eos else ask.eos_ids,
+            ask.options.min_tokens,
+        )
+        self.state = self.warp.start(ask.prompt)
+        self.noise = Noise(ask.seed, ask.sample)
+        self.coins = AddressedCoins(ask.seed, ask.sample)
+        self.exactness = target.capabilities.exactness
+        self.tokens = list(ask.prompt)
+        self.events: list[TokenEvent] = []
+        self.stats = Stats(prompt_tokens=len(ask.prompt))
+        self.round = 0
+        self.sequence: int | None = None  # the target's name for it, once opened
+        self.finish: tuple[FinishReason, str] | None = None
+        self._tail = ""  # text released by an interruption
+        if self.stop.left <= 0:
+            self.finish = ("length", "max_tokens")
+
+    def _check(self, target: Target) -> None:
+        if not self.prompt:
+            raise PromptError("The prompt is empty.", "Give at least one token.")
+        if len(self.prompt) >= target.context_length:
+            raise PromptError(
+                f"The prompt has {len(self.prompt)} tokens, the context {target.context_length}.",
+                "Shorten the prompt, so that at least one token can follow.",
+            )
+        unknown = [t for t in self.prompt if not 0 <= t < target.vocab_size]
+        if unknown:
+            raise PromptError(
+                f"The prompt holds token {unknown[0]}.",
+                f"Token ids go from 0 to {target.vocab_size - 1}.",
+            )
+        if self.options.draft_width > 1 and not target.capabilities.trees:
+            raise CapabilityError(
+                f"draft_width = {self.options.draft_width}: this target scores chains only.",
+                "Use draft_width 1.",
+            )
+
+    @property
+    def output(self) -> Sequence[int]:
+        """The tokens written so far."""
+        return self.tokens[len(self.prompt) :]
+
+    @property
+    def budget(self) -> int:
+        """How long the next draft may be, so that nothing is drafted that can't be emitted."""
+        asked = self.options.draft_length
+        length = AUTO_DRAFT_LENGTH if asked == "auto" else asked
+        return max(0, min(length, self.stop.left - 1))
+
+    @property
+    def chance(self) -> Chance:
+        """Where this round's rule takes its numbers from."""
+        return Chance(self.noise, self.coins, self.round)
+
+    def interrupt(self) -> None:
+        """End the text here, from outside; what is held back is text too."""
+        if self.finish is None:
+            self._tail = self.stop.finish()
+            self.finish = ("interrupted", "interrupted")
+
+    def result(self) -> Result:
+        """Return the text as far as it is."""
+        reason, detail = self.finish or ("interrupted", "still running")
+        guarantee: Literal["bitwise", "same law", "lenient"] = self.exactness
+        return Result(
+            request=self.name,
+            text="".join(event.text for event in self.events) + self._tail,
+            token_ids=tuple(self.output),
+            finish_reason=reason,
+            finish_detail=detail,
+            exact=self.rule.exact,
+            guarantee=guarantee if self.rule.exact else "lenient",
+            seed=self.seed,
+            tokens=tuple(self.events),
+            stats=self.stats,
+        )

@@ -1,0 +1,194 @@
+"""One round of many requests: draft, score, verify, cut, commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from forerun.core.rules import Verdict
+from forerun.core.scored import ScoredDraft
+from forerun.core.tree import ROOT, Draft
+from forerun.core.warp import log_probabilities
+from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
+from forerun.engine.request import Request
+from forerun.errors import EngineError
+from forerun.events import Drafted, Event, RoundEvent, TokenEvent
+from forerun.targets.protocol import Row, Target
+
+__all__ = ["run_round"]
+
+
+def run_round(
+    target: Target, requests: Sequence[Request], drafters: Sequence[Drafter | None]
+) -> list[Event]:
+    """Advance every request by at least one token; return what happened, request by request.
+
+    Args:
+        target: Scores all drafts in one pass.
+        requests: Running ones, none finished.
+        drafters: Each request's drafter, or None.
+    """
+    begun = time.perf_counter()
+    drafts = _draft(requests, drafters)
+    drafted = time.perf_counter()
+    starts, rows = _rows(requests, drafts)
+    logits = target.score(rows).logits
+    scored = time.perf_counter()
+    events: list[Event] = []
+    outcomes: list[Outcome] = []
+    for request, draft, start in zip(requests, drafts, starts, strict=True):
+        part = logits[start : start + len(draft) + 1]
+        position = len(request.tokens)
+        on_draft = ScoredDraft(draft, part, request.warp, request.state, position)
+        verdict = request.rule.verify(on_draft, request.chance)
+        happened = _cut(request, on_draft, verdict)
+        emitted = len(request.tokens) - position
+        path = [start, *(start + 1 + node for node in verdict.accepted[: emitted - 1])]
+        assert request.sequence is not None
+        target.commit(request.sequence, path)
+        kept = verdict.accepted[:emitted]
+        outcomes.append(Outcome(request.name, draft, kept, tuple(request.tokens), emitted))
+        events += [_tell(request, draft, kept, emitted), *happened]
+        request.round += 1
+    _observe(drafters, outcomes)
+    _count(target, requests, (begun, drafted, scored, time.perf_counter()))
+    return events
+
+
+def _draft(requests: Sequence[Request], drafters: Sequence[Drafter | None]) -> list[Draft]:
+    """Ask each drafter once, for all of its requests that have a budget."""
+    drafts = [Draft()] * len(requests)
+    for drafter in _each_once(drafters):
+        places = [i for i, r in enumerate(requests) if drafters[i] is drafter and r.budget > 0]
+        asked = [_ask(requests[i]) for i in places]
+        answers = drafter.draft(asked) if asked else []
+        for place, request, draft in zip(places, asked, answers, strict=True):
+            _check(draft, request, drafter)
+            drafts[place] = draft
+    return drafts
+
+
+def _each_once(drafters: Iterable[Drafter | None]) -> list[Drafter]:
+    return list({id(d): d for d in drafters if d is not None}.values())
+
+
+def _ask(request: Request) -> DraftRequest:
+    shares_noise = request.rule.draws_from == "noise"
+    return DraftRequest(
+        sequence=request.name,
+        tokens=tuple(request.tokens),
+        prompt_length=len(request.prompt),
+        length=request.budget,
+        width=request.options.draft_width,
+        warp=request.warp,
+        state=request.state,
+        round=request.round,
+        noise=request.noise if shares_noise else None,
+        coins=None if shares_noise else request.coins,
+    )
+
+
+def _check(draft: Draft, request: DraftRequest, drafter: Drafter) -> None:
+    """Refuse a draft that would cost more than was asked for, or that can't be scored."""
+    for index, node in enumerate(draft.nodes):
+        if not 0 <= node.token < request.warp.vocab_size:
+            raise EngineError(f"Drafter {drafter.name!r} proposed token {node.token}.")
+        if draft.depth(index) > request.length or len(draft.children(index)) > request.width:
+            raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
+    if len(draft.children(ROOT)) > request.width:
+        raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
+
+
+def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> tuple[list[int], list[Row]]:
+    """Return where each request's rows start, and the rows: each root, then its draft."""
+    starts: list[int] = []
+    rows: list[Row] = []
+    for request, draft in zip(requests, drafts, strict=True):
+        start, position = len(rows), len(request.tokens) - 1
+        assert request.sequence is not None
+        starts.append(start)
+        rows.append(Row(request.sequence, request.tokens[-1], position, -1))
+        for index, node in enumerate(draft.nodes):
+            place = position + draft.depth(index)
+            # Draft node i stands in row start + 1 + i, so ROOT = -1 is the root's row.
+            rows.append(Row(request.sequence, node.token, place, start + 1 + node.parent))
+    return starts, rows
+
+
+def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[Event]:
+    """Write the round's tokens one by one, as far as the text goes."""
+    happened: list[Event] = []
+    before = ROOT
+    for node in (*verdict.accepted, None):
+        token = verdict.token if node is None else scored.draft.nodes[node].token
+        pushed = request.stop.push(token)
+        request.tokens.append(token)
+        request.state = request.state.advance(token)
+        event = _token_event(request, scored, verdict, before, node, pushed.text)
+        request.events.append(event)
+        happened.append(event)
+        if pushed.finished is not None:
+            request.finish = (pushed.finished, pushed.detail)
+            break
+        before = ROOT if node is None else node
+    return happened
+
+
+def _token_event(
+    request: Request,
+    scored: ScoredDraft,
+    verdict: Verdict,
+    before: int,
+    node: int | None,
+    text: str,
+) -> TokenEvent:
+    """Describe the token that follows draft node `before`: draft node `node`, or the target's."""
+    draft = scored.draft
+    log_p = log_probabilities(scored.logits[before + 1])
+    count = request.options.top_logprobs
+    likeliest = np.lexsort((np.arange(len(log_p)), -log_p))[:count] if count else ()
+    token = verdict.token if node is None else draft.nodes[node].token
+    return TokenEvent(
+        request=request.name,
+        index=len(request.output) - 1,
+        token=token,
+        text=text,
+        source=verdict.kind if node is None else "accepted",
+        drafter=None if node is None else draft.nodes[node].drafter,
+        rank=None if node is None else draft.children(before).index(node),
+        logprob=float(log_p[token]),
+        top=tuple((int(t), float(log_p[t])) for t in likeliest),
+        round=request.round,
+    )
+
+
+def _tell(request: Request, draft: Draft, kept: Sequence[int], emitted: int) -> RoundEvent:
+    """Describe the round, and count its draft."""
+    held = set(kept)
+    for index, node in enumerate(draft.nodes):
+        request.stats.count_draft(node.drafter, index in held)
+    drafted = (
+        Drafted(node.token, node.parent, node.drafter, index in held)
+        for index, node in enumerate(draft.nodes)
+    )
+    return RoundEvent(request.name, request.round, tuple(drafted), emitted)
+
+
+def _observe(drafters: Sequence[Drafter | None], outcomes: Sequence[Outcome]) -> None:
+    for drafter in _each_once(drafters):
+        mine = [o for d, o in zip(drafters, outcomes, strict=True) if d is drafter]
+        drafter.observe(mine)
+
+
+def _count(target: Target, requests: Sequence[Request], times: tuple[float, ...]) -> None:
+    begun, drafted, scored, ended = times
+    for request in requests:
+        stats = request.stats
+        stats.tokens = len(request.output)
+        stats.passes += 1
+        stats.weight_bytes += target.weight_bytes
+        stats.seconds += ended - begun
+        stats.draft_seconds += drafted - begun
+        stats.pass_seconds += scored - drafted

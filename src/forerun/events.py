@@ -1,0 +1,202 @@
+"""What happens, as data: the records that CLI, server, benchmarks and audit read alike.
+
+Each emitted token carries its provenance: accepted (from which drafter, at which rank), corrected,
+or bonus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+__all__ = ["Drafted", "Event", "Result", "RoundEvent", "Source", "Stats", "TokenEvent"]
+
+Source = Literal["accepted", "corrected", "bonus"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """One proposed token of a round.
+
+    Attributes:
+        token: The token.
+        parent: Index of the one before it in the same round, -1 at the root.
+        drafter: Whose guess.
+        accepted: Whether it stays in the text.
+    """
+
+    token: int
+    parent: int
+    drafter: str
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """One round of one request: what was guessed, and how much of the text it brought.
+
+    Attributes:
+        request: Which request.
+        round: From 0.
+        drafted: The whole draft, in its order.
+        emitted: Tokens the round added to the text.
+    """
+
+    request: int
+    round: int
+    drafted: tuple[Drafted, ...]
+    emitted: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record as one JSON object."""
+        return {"event": "round", **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One token of the text.
+
+    Attributes:
+        request: Which request.
+        index: From 0, in the output.
+        token: The token's id.
+        text: The text this token makes certain; empty while a character or stop string is open.
+        source: Who wrote it: an accepted draft, or the target (corrected or bonus).
+        drafter: The drafter it was accepted from, else None.
+        rank: Which of its siblings it was, from 0; None if not drafted.
+        logprob: Its log-probability under the target at temperature 1, before any warp.
+        top: The likeliest alternatives there as (token, log-probability), as many as asked for.
+        round: The round that brought it.
+    """
+
+    request: int
+    index: int
+    token: int
+    text: str
+    source: Source
+    drafter: str | None
+    rank: int | None
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+    round: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record as one JSON object."""
+        return {"event": "token", **asdict(self)}
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts and times of one request, or the sum of several.
+
+    Attributes:
+        tokens: Emitted.
+        passes: Target passes that emitted them; the prompt's are not counted.
+        drafted: Tokens proposed.
+        accepted: Of those, tokens that stay.
+        prompt_tokens: Tokens of the prompt.
+        prompt_seconds: Time from admission to the first round.
+        seconds: Time in rounds.
+        draft_seconds: Of those, time drafting (a batch's requests share it).
+        pass_seconds: Of those, time in the target's passes (shared too).
+        weight_bytes: Bytes of weights that the passes read.
+        by_drafter: For each drafter, [drafted, accepted].
+    """
+
+    tokens: int = 0
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    seconds: float = 0.0
+    draft_seconds: float = 0.0
+    pass_seconds: float = 0.0
+    weight_bytes: int = 0
+    by_drafter: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Emitted tokens over target passes, the corrected or bonus token included."""
+        return self.tokens / self.passes if self.passes else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens over the time in rounds."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted over drafted tokens."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def weight_bytes_per_token(self) -> float:
+        """Bytes of weights read for each emitted token."""
+        return self.weight_bytes / self.tokens if self.tokens else 0.0
+
+    def count_draft(self, drafter: str, accepted: bool) -> None:
+        """Count one drafted token."""
+        tally = self.by_drafter.setdefault(drafter, [0, 0])
+        self.drafted, tally[0] = self.drafted + 1, tally[0] + 1
+        self.accepted, tally[1] = self.accepted + accepted, tally[1] + accepted
+
+    def add(self, other: Stats) -> None:
+        """Add another's counts and times to these."""
+        for each in fields(self):
+            if each.name != "by_drafter":
+                mine, theirs = getattr(self, each.name), getattr(other, each.name)
+                setattr(self, each.name, mine + theirs)
+        for drafter, (drafted, accepted) in other.by_drafter.items():
+            tally = self.by_drafter.setdefault(drafter, [0, 0])
+            tally[0], tally[1] = tally[0] + drafted, tally[1] + accepted
+
+    def as_json(self) -> dict[str, Any]:
+        """Return counts, times and what follows from them."""
+        derived = {
+            "tokens_per_pass": self.tokens_per_pass,
+            "tokens_per_second": self.tokens_per_second,
+            "acceptance": self.acceptance,
+            "weight_bytes_per_token": self.weight_bytes_per_token,
+        }
+        return {**asdict(self), **derived}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One finished text, or as far as it came.
+
+    Attributes:
+        request: Which request.
+        text: The output, without special tokens and without the stop string.
+        token_ids: All tokens of the output, the one that ended it included.
+        finish_reason: "stop", "length" or "interrupted".
+        finish_detail: What ended it: "end of text", the stop string, "max_tokens" or "context".
+        exact: Whether the text has exactly the target's law; False only under rule lenient.
+        guarantee: "bitwise", "same law" or "lenient".
+        seed: The noise's seed; with it the same text comes again.
+        tokens: Every token's provenance and log-probability.
+        stats: Counts and times.
+    """
+
+    request: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    finish_detail: str
+    exact: bool
+    guarantee: str
+    seed: int
+    tokens: tuple[TokenEvent, ...]
+    stats: Stats
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return the record as one JSON object; the tokens have had their own events."""
+        names = ("request", "text", "token_ids", "finish_reason", "finish_detail")
+        rest = ("exact", "guarantee", "seed")
+        values = {name: getattr(self, name) for name in names + rest}
+        return {"event": "result", **values, "stats": self.stats.as_json()}
+
+
+Event = RoundEvent | TokenEvent | Result
