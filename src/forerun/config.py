@@ -223,6 +223,11 @@ class Loading(Options):
     draft_layers: Whole | None = Field(
         None, ge=1, description="Cut the draft model to this many first layers."
     )
+    script: str | None = Field(
+        None,
+        description="The text that drafter 'scripted' guesses, from the output's beginning; by "
+        "default the prompt itself.",
+    )
     context: Whole | None = Field(
         None, ge=2, description="Tokens of context; by default what the model was trained for."
     )

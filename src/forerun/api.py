@@ -1,0 +1,258 @@
+"""The public face: load a model, write text, stream it, see who wrote each token.
+
+Example:
+    lm = forerun.load("smollm2")
+    print(lm.generate("Write a haiku about the sea.", max_tokens=40).text)
+    for token in lm.stream("And one about the moon.", temperature=0.8, seed=7):
+        print(token.text, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from forerun.config import Generation, Loading
+from forerun.drafters.protocol import Drafter
+from forerun.drafters.table import DrafterKit, make_drafter
+from forerun.engine.request import Ask, Request
+from forerun.engine.scheduler import Scheduler
+from forerun.errors import PromptError, TemplateError, VocabularyError
+from forerun.events import Event, Result, Stats, TokenEvent
+from forerun.models.model import Model, load_model
+from forerun.models.pull import PullProgress
+from forerun.targets.protocol import Target
+from forerun.targets.reference import ReferenceTarget
+
+__all__ = ["LanguageModel", "Prompt", "Stream", "load"]
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, object]]
+"""A text, token ids, or chat messages such as {"role": "user", "content": "Hello"}."""
+
+
+def load(
+    model: str = "smollm2",
+    *,
+    progress: Callable[[PullProgress], None] | None = None,
+    **options: Any,
+) -> LanguageModel:
+    """Open a model: by name (pulled at first use) or from a GGUF file.
+
+    Args:
+        model: A name such as "smollm2", or a path.
+        progress: Called while a named model is being pulled.
+        options: The rest of `forerun.config.Loading`: draft_model, draft_layers, context, script.
+
+    Raises:
+        OptionError: An option is unknown, ill-typed, out of range or contradictory.
+        StartError: No such model, or it cannot be fetched, read or run; the subclass says which.
+    """
+    loading = Loading.make(model=model, **options)
+    return LanguageModel(load_model(loading.model, progress=progress), loading)
+
+
+class LanguageModel:
+    """A model that writes text; built by `load`.
+
+    Safe to use from several threads: texts that grow at the same time share the target's passes.
+
+    Args:
+        model: The target's model.
+        loading: What it is opened with.
+    """
+
+    def __init__(self, model: Model, loading: Loading | None = None) -> None:
+        self.model = model
+        self.loading = loading or Loading()
+        self.target: Target = ReferenceTarget(model, context=self.loading.context)
+        self._drafters: dict[str, Drafter | None] = {}
+        self._scheduler = Scheduler(self.target, self._drafter)
+        # Weak, so that a stream nobody holds any more costs nothing to keep hearing.
+        self._listeners: WeakValueDictionary[int, Stream] = WeakValueDictionary()
+        self._lock = threading.RLock()
+
+    @property
+    def stats(self) -> Stats:
+        """The sum over all texts finished so far."""
+        return self._scheduler.stats
+
+    def tokens_of(self, prompt: Prompt, *, raw: bool = False) -> tuple[int, ...]:
+        """Return the tokens a prompt becomes: templated if the model has a chat template.
+
+        Args:
+            prompt: Text or messages; token ids are returned as they are.
+            raw: Leave text as it is, without the chat template.
+
+        Raises:
+            PromptError: The prompt is empty or no valid text.
+            TemplateError: Messages for a model without a chat template, or one that fails on them.
+        """
+        if isinstance(prompt, str):
+            return self._tokens_of_text(prompt, raw)
+        if not isinstance(prompt, Sequence) or len(prompt) == 0:
+            raise PromptError(f"The prompt is {prompt!r}.", "Give text, token ids or messages.")
+        if all(isinstance(item, Mapping) for item in prompt):
+            return self._templated([item for item in prompt if isinstance(item, Mapping)])
+        if not all(isinstance(item, int) and not isinstance(item, bool) for item in prompt):
+            raise PromptError(
+                f"The prompt is a list of {type(prompt[0]).__name__}.",
+                "Give text, token ids, or messages with role and content.",
+            )
+        return tuple(item for item in prompt if isinstance(item, int))
+
+    def generate(self, prompt: Prompt, **options: Any) -> Result:
+        """Write a text and return it with each token's provenance.
+
+        Args:
+            prompt: Text, token ids or chat messages.
+            options: Of `forerun.config.Generation`: max_tokens, temperature, drafter, ...
+
+        Raises:
+            UsageError: Prompt and options do not go together, or are out of range.
+        """
+        return self.stream(prompt, **options).finished()
+
+    def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Result]:
+        """Write a text for each prompt, all in the same passes; each is what it would be alone."""
+        streams: list[Stream] = []
+        try:
+            streams += (self.stream(prompt, **options) for prompt in prompts)
+            return [stream.finished() for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+
+    def stream(self, prompt: Prompt, **options: Any) -> Stream:
+        """Begin a text and return it as it grows: an iterable of `TokenEvent`."""
+        generation = Generation.make(**options)
+        tokens = self.tokens_of(prompt, raw=generation.raw)
+        seed = secrets.randbits(64) if generation.seed is None else generation.seed
+        ask = Ask(
+            prompt=tokens,
+            options=generation,
+            seed=seed,
+            eos_ids=self.model.tokenizer.eos_ids,
+            decoder=self.model.tokenizer.detokenizer(after=tokens),
+        )
+        with self._lock:
+            request = self._scheduler.submit(ask)
+            stream = Stream(self, request)
+            self._listeners[request.name] = stream
+        return stream
+
+    def _tokens_of_text(self, prompt: str, raw: bool) -> tuple[int, ...]:
+        if not prompt.strip():
+            raise PromptError(f"The prompt is {prompt!r}.", "Give some text to go on from.")
+        if self.model.chat_template is None or raw:
+            return tuple(self.model.tokenizer.encode(prompt))
+        return self._templated([{"role": "user", "content": prompt}])
+
+    def _templated(self, messages: Sequence[Mapping[str, object]]) -> tuple[int, ...]:
+        template = self.model.chat_template
+        if template is None:
+            raise TemplateError(
+                f"{self.model.name} has no chat template.", "Give the prompt as text instead."
+            )
+        text = template.render(messages, add_generation_prompt=True)
+        return tuple(self.model.tokenizer.encode(text, special=True, bos=False))
+
+    def _drafter(self, spec: str) -> Drafter | None:
+        if spec not in self._drafters:
+            script = self.loading.script
+            kit = DrafterKit(
+                vocab_size=self.target.vocab_size,
+                open_draft_model=self._open_draft_model,
+                script=None if script is None else tuple(self.model.tokenizer.encode(script)),
+            )
+            self._drafters[spec] = make_drafter(spec, kit)
+        return self._drafters[spec]
+
+    def _open_draft_model(self) -> Target:
+        """Open the draft model: the one that was named, or the target's own first layers."""
+        named, layers = self.loading.draft_model, self.loading.draft_layers
+        if named is None:
+            # A quarter of the layers is cheap and still guesses something.
+            quarter = max(1, self.model.architecture.num_layers // 4)
+            return ReferenceTarget(self.model.cut(layers or quarter), context=self.loading.context)
+        model = load_model(named, layers=layers)
+        if model.tokenizer.fingerprint != self.model.tokenizer.fingerprint:
+            raise VocabularyError(
+                f"Draft model {named!r} has another vocabulary than {self.model.name!r}.",
+                "Choose a draft model with the same tokenizer.",
+            )
+        return ReferenceTarget(model, context=self.loading.context)
+
+    def _advance(self, stream: Stream) -> None:
+        """Run one round for all texts that grow, unless `stream` has news already."""
+        with self._lock:
+            if stream.has_news:
+                return
+            for event in self._scheduler.step():
+                listener = self._listeners.get(event.request)
+                if listener is not None:
+                    listener.hear(event)
+                if isinstance(event, Result):
+                    self._listeners.pop(event.request, None)
+
+    def _cancel(self, request: Request) -> None:
+        with self._lock:
+            self._scheduler.cancel(request)
+            self._listeners.pop(request.name, None)
+
+
+class Stream:
+    """One text as it grows; iterate for its tokens, or ask for the result.
+
+    A stream that is left early is interrupted: its text so far stays in `result`.
+    """
+
+    def __init__(self, lm: LanguageModel, request: Request) -> None:
+        self._lm = lm
+        self._request = request
+        self._news: deque[Event] = deque()
+
+    def __iter__(self) -> Iterator[TokenEvent]:
+        for event in self.events():
+            if isinstance(event, TokenEvent):
+                yield event
+
+    def events(self) -> Iterator[Event]:
+        """Yield everything that happens to this text: rounds, tokens, and at last the result."""
+        try:
+            while True:
+                while self._news:
+                    event = self._news.popleft()
+                    yield event
+                    if isinstance(event, Result):
+                        return
+                self._lm._advance(self)
+        finally:
+            self.close()
+
+    @property
+    def result(self) -> Result:
+        """The text as far as it is."""
+        return self._request.result()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something happened that nobody has read."""
+        return bool(self._news)
+
+    def hear(self, event: Event) -> None:
+        """Take note of what happened to this text."""
+        self._news.append(event)
+
+    def finished(self) -> Result:
+        """Read on to the end and return the result."""
+        for _ in self.events():
+            pass
+        return self.result
+
+    def close(self) -> None:
+        """Interrupt the text, if it is still growing."""
+        self._lm._cancel(self._request)
