@@ -1,0 +1,89 @@
+# Each target sets up what it needs by itself: a virtual environment in .venv, the dependencies,
+# the package, the default model. Needed beforehand: Python 3.11 or newer, make, a C++ compiler.
+#
+#   make PYTHON=/path/to/python      another Python
+#   make test JOBS=4                 more test processes (each may hold a model in memory)
+#   make test ARGS="-k theory"       pytest options
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet
+JOBS ?= 2
+ARGS ?=
+
+# The suite runs against the built wheel, unpacked where PYTHONPATH finds it before the editable
+# install: a module or a data file that is missing from the wheel fails here, not at a user's.
+WHEEL := $(CURDIR)/build/wheel
+PYTEST = FORERUN_UNDER_TEST="$(WHEEL)" PYTHONPATH="$(WHEEL)" \
+	$(PY) -m pytest -n $(JOBS) --dist loadfile
+SHIPPED := $(shell find src -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test test-all test-slow lint format docs judge model clean
+.NOTPARALLEL:
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+demo: $(VENV)/ready  ## write a text with the default model, and show who wrote each token
+	$(VENV)/bin/forerun generate "Write a haiku about the sea." --max-tokens 40 --show
+
+test: $(VENV)/ready-test judge model build/wheel.ready  ## style, types and all tests but the slow
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/ready-test judge model build/wheel.ready  ## the slow tests alone
+	$(PYTEST) -m slow $(ARGS)
+
+test-all: test test-slow  ## everything
+
+lint: $(VENV)/ready-test  ## style, format, types, layers, sizes and words
+	$(PY) -m pytest tests/project $(ARGS)
+
+format: $(VENV)/ready-test  ## put all code into the project's format
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+docs: $(VENV)/ready  ## write the reference in docs/reference anew
+	$(PY) -m forerun.cli.reference
+
+judge: $(VENV)/ready-judge  ## torch (a CPU build) and transformers, which judge the reference
+
+model: $(VENV)/ready  ## fetch the default model
+	$(VENV)/bin/forerun pull smollm2
+
+clean:  ## remove all that make made here; the model stays in the user's cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+$(PY):
+	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
+	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	      >/dev/null 2>&1; then \
+	    echo "Setting up $(VENV) with $$("$$python" --version)"; \
+	    "$$python" -m venv --clear $(VENV); exit $$?; \
+	  fi; \
+	done; \
+	echo "No Python 3.11 or newer with the modules venv and ensurepip was found." >&2; \
+	echo "Install one (on Debian also python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+	exit 1
+
+# Order-only: a virtual environment's python is a link to one as old as the system.
+$(VENV)/ready: pyproject.toml | $(PY)
+	$(PIP) --upgrade "pip>=25.1"
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/ready-test: $(VENV)/ready
+	$(PIP) --group test
+	@touch $@
+
+# Not made if it would be a CUDA build: then the judge tests do not run, and say so.
+$(VENV)/ready-judge: $(VENV)/ready tools/judge.py
+	@$(PY) tools/judge.py $@
+
+build/wheel.ready: $(SHIPPED) | $(VENV)/ready
+	rm -rf build/wheel build/dist
+	$(PY) -m pip wheel --quiet --no-deps --wheel-dir build/dist .
+	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
+	@touch $@
