@@ -1,0 +1,123 @@
+"""A suffix automaton of a growing text: every substring, where it goes on, and how often.
+
+Blumer et al. (1985), "The smallest automaton recognizing the subwords of a text". A state is a
+class of substrings that end at the same places; its link leads to the longest suffix of them that
+ends at more places. So the link of the whole text's state is the longest suffix that has stood in
+the text before: the match, at no cost at all.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CEILING", "CONTEXTS", "ROOT", "SuffixAutomaton"]
+
+ROOT = 0  # the empty string's state
+CEILING = 16  # occurrences are counted up to here
+CONTEXTS = 8  # classes of ever shorter suffixes that may add continuations to the longest one's
+
+
+class SuffixAutomaton:
+    """Grows by a token in amortised constant time, counting included.
+
+    Occurrences saturate at CEILING. A class whose link is saturated need not go further to count:
+    suffixes occur at least as often. So each state is counted CEILING times at most in its life.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self._next: list[dict[int, int]] = [{}]
+        self._length = [0]
+        self._link = [-1]
+        self._count = [CEILING]
+        self._last = ROOT
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def push(self, token: int) -> None:
+        """Add the text's next token."""
+        self.tokens.append(token)
+        new = self._add(len(self.tokens), {}, 0)
+        at = self._last
+        while at != -1 and token not in self._next[at]:
+            self._next[at][token] = new
+            at = self._link[at]
+        self._link[new] = ROOT if at == -1 else self._suffix(at, token)
+        self._last = at = new
+        while self._count[at] < CEILING:
+            self._count[at] += 1
+            at = self._link[at]
+
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` tokens: build anew, for what is rare may be slow."""
+        kept = self.tokens[:length]
+        SuffixAutomaton.__init__(self)
+        for token in kept:
+            self.push(token)
+
+    def copy(self) -> SuffixAutomaton:
+        """Return an automaton of the same text; neither sees the other's future."""
+        twin = SuffixAutomaton()
+        twin.tokens = self.tokens.copy()
+        twin._next = [transitions.copy() for transitions in self._next]
+        twin._length = self._length.copy()
+        twin._link = self._link.copy()
+        twin._count = self._count.copy()
+        twin._last = self._last
+        return twin
+
+    @property
+    def match(self) -> int:
+        """The state of the longest suffix of the text that occurs in it earlier, or ROOT."""
+        return max(self._link[self._last], ROOT)
+
+    def length(self, state: int) -> int:
+        """Return the length of the state's longest substring."""
+        return self._length[state]
+
+    def continuations(self, state: int, most: int) -> list[int]:
+        """Return tokens that have followed the state's substrings, the best guess first.
+
+        The longest context's tokens come first, then those that only shorter ones know. Within a
+        context the most frequent comes first, and of equals the one that last began to follow it.
+        """
+        found: dict[int, None] = {}
+        for _ in range(CONTEXTS):
+            if state <= ROOT or len(found) >= most:
+                break
+            found |= dict.fromkeys(self._ranked(state))
+            state = self._link[state]
+        return list(found)[:most]
+
+    def follow(self, state: int, token: int) -> int:
+        """Return the state of the longest suffix of the state's substrings, then `token`."""
+        while state != -1 and token not in self._next[state]:
+            state = self._link[state]
+        return ROOT if state == -1 else self._next[state][token]
+
+    def _ranked(self, state: int) -> list[int]:
+        then = self._next[state]
+        tokens = list(reversed(then))  # transitions stand in the order they first came about
+        tokens.sort(key=lambda token: -self._count[then[token]])
+        return tokens
+
+    def _add(self, length: int, transitions: dict[int, int], count: int) -> int:
+        self._next.append(transitions)
+        self._length.append(length)
+        self._link.append(ROOT)
+        self._count.append(count)
+        return len(self._length) - 1
+
+    def _suffix(self, at: int, token: int) -> int:
+        """Return the state of `at`'s longest substring, then `token`, alone if need be."""
+        state = self._next[at][token]
+        length = self._length[at] + 1
+        if self._length[state] == length:
+            return state
+        # Its shorter substrings now end where its longer ones don't: they become a state.
+        shorter = self._add(length, self._next[state].copy(), self._count[state])
+        self._link[shorter] = self._link[state]
+        self._link[state] = shorter
+        while at != -1 and self._next[at].get(token) == state:
+            self._next[at][token] = shorter
+            at = self._link[at]
+        return shorter

@@ -1,0 +1,91 @@
+"""Prompt lookup: where the text's last tokens stood before, what followed may follow again.
+
+Saxena (2023), "Prompt lookup decoding"; here the longest n-gram goes first, and of equals the
+most recent one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from forerun.core.tree import Draft
+from forerun.drafters.memory import Follower
+from forerun.drafters.protocol import DraftRequest
+from forerun.drafters.table import DrafterKit
+
+__all__ = ["LONGEST", "RECENT", "SHORTEST", "Lookup", "NGrams"]
+
+SHORTEST, LONGEST = 1, 4  # n-grams looked for, in tokens
+RECENT = 32  # occurrences of one n-gram looked at, from the text's end
+
+
+class NGrams:
+    """Where each n-gram of one text ends."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self._ends: dict[tuple[int, ...], list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def push(self, token: int) -> None:
+        """Note the n-grams that end with the new token."""
+        self.tokens.append(token)
+        for ngram in self._last():
+            self._ends.setdefault(ngram, []).append(len(self.tokens))
+
+    def cut(self, length: int) -> None:
+        """Strike out the n-grams that end beyond `length`."""
+        while len(self.tokens) > length:
+            for ngram in self._last():
+                self._ends[ngram].pop()
+                if not self._ends[ngram]:
+                    del self._ends[ngram]
+            self.tokens.pop()
+
+    def copy(self) -> NGrams:
+        """Return one that knows the same."""
+        twin = NGrams()
+        twin.tokens = self.tokens.copy()
+        twin._ends = {ngram: ends.copy() for ngram, ends in self._ends.items()}
+        return twin
+
+    def earlier(self) -> Iterator[int]:
+        """Yield how many tokens stood before each continuation: longest n-gram, latest first."""
+        for ngram in self._last():
+            yield from reversed(self._ends[ngram][-RECENT - 1 : -1])
+
+    def _last(self) -> list[tuple[int, ...]]:
+        """Return the n-grams at the text's end, the longest first."""
+        longest = min(LONGEST, len(self.tokens))
+        return [tuple(self.tokens[-n:]) for n in range(longest, SHORTEST - 1, -1)]
+
+
+class Lookup(Follower[NGrams]):
+    """Copies what followed the text's last n-gram; at width w, w different continuations.
+
+    A copy that reaches the text's end goes on with itself, so a loop is copied at any length.
+    """
+
+    name = "lookup"
+
+    def __init__(self, kit: DrafterKit) -> None:
+        super().__init__(NGrams)
+
+    def guess(self, memory: NGrams, request: DraftRequest) -> Draft:
+        """Return the continuations as one tree, common beginnings shared."""
+        found: list[tuple[int, ...]] = []
+        for end in memory.earlier():
+            if len(found) == request.width or not request.length:
+                break
+            copy = _copy(memory.tokens, end, request.length)
+            if copy not in found:
+                found.append(copy)
+        return Draft.merged(found, self.name)
+
+
+def _copy(tokens: Sequence[int], start: int, length: int) -> tuple[int, ...]:
+    """Return `length` tokens from `start` < len(tokens) on, repeating what runs over the end."""
+    period = len(tokens) - start
+    return tuple(tokens[start + i % period] for i in range(length))

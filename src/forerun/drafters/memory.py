@@ -1,0 +1,133 @@
+"""What drafters share in following texts: one memory a text, kept in step; or no memory at all."""
+
+# ruff: noqa: B027 (having nothing to do is all that Memoryless does)
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, Self, TypeVar
+
+from forerun.core.tree import Draft
+from forerun.drafters.protocol import DraftRequest, Outcome
+from forerun.errors import EngineError
+
+__all__ = ["Follower", "Memory", "Memoryless"]
+
+
+class Memory(Protocol):
+    """What is kept of one text."""
+
+    def __len__(self) -> int:
+        """Return how many of the text's tokens it knows."""
+        ...
+
+    def push(self, token: int) -> None:
+        """Learn the text's next token."""
+        ...
+
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` tokens; `length` is less than it knows."""
+        ...
+
+    def copy(self) -> Self:
+        """Return one that knows the same, and shares nothing that changes."""
+        ...
+
+
+M = TypeVar("M", bound=Memory)
+
+
+class Follower(ABC, Generic[M]):
+    """A drafter that remembers each text by itself.
+
+    Between two calls a text only grows, unless `rollback` says otherwise.
+
+    Args:
+        remember: Makes the memory of an empty text.
+    """
+
+    name: str
+
+    def __init__(self, remember: Callable[[], M]) -> None:
+        self._remember = remember
+        self._memories: dict[int, M] = {}
+
+    @abstractmethod
+    def guess(self, memory: M, request: DraftRequest) -> Draft:
+        """Return a draft for one text that `memory` is in step with."""
+
+    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+        """Follow a new text that begins with `tokens`."""
+        self._add(sequence, self._remember())
+        self._in_step(sequence, tokens)
+
+    def fork(self, sequence: int, new: int) -> None:
+        """Follow text `new`, which has been `sequence` until now."""
+        self._add(new, self._memory(sequence).copy())
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Forget all but the first `length` tokens of the text."""
+        memory = self._memory(sequence)
+        if length < len(memory):
+            memory.cut(length)
+
+    def free(self, sequence: int) -> None:
+        """Stop following the text."""
+        self._memory(sequence)
+        del self._memories[sequence]
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Guess for each text by itself."""
+        return [self.guess(self._in_step(r.sequence, r.tokens), r) for r in requests]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn the texts' new tokens."""
+        for outcome in outcomes:
+            self._in_step(outcome.sequence, outcome.tokens)
+
+    def _in_step(self, sequence: int, tokens: Sequence[int]) -> M:
+        self.rollback(sequence, len(tokens))
+        memory = self._memory(sequence)
+        for token in tokens[len(memory) :]:
+            memory.push(token)
+        return memory
+
+    def _add(self, sequence: int, memory: M) -> None:
+        if sequence in self._memories:
+            raise EngineError(f"Drafter {self.name} already follows text {sequence}.")
+        self._memories[sequence] = memory
+
+    def _memory(self, sequence: int) -> M:
+        if sequence not in self._memories:
+            raise EngineError(f"Drafter {self.name} does not follow text {sequence}.")
+        return self._memories[sequence]
+
+
+class Memoryless(ABC):
+    """A drafter whose guess follows from the request alone."""
+
+    name: str
+
+    @abstractmethod
+    def guess(self, request: DraftRequest) -> Draft:
+        """Return a draft for one text."""
+
+    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+        """Nothing to remember."""
+
+    def fork(self, sequence: int, new: int) -> None:
+        """Nothing to copy."""
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Nothing to forget."""
+
+    def free(self, sequence: int) -> None:
+        """Nothing to forget."""
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Guess for each text by itself."""
+        return [self.guess(request) for request in requests]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing to learn."""

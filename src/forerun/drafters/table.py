@@ -1,0 +1,85 @@
+"""The drafters: one line a drafter, loaded when chosen.
+
+Listed means tested: every drafter here passes the conformance suite of the protocol.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forerun.drafters.first import First
+from forerun.drafters.protocol import Drafter
+from forerun.errors import OptionError
+from forerun.targets.protocol import Target
+
+__all__ = ["AUTO", "DRAFTERS", "DrafterKit", "make_drafter"]
+
+DRAFTERS: dict[str, str] = {
+    "suffix": "forerun.drafters.suffix:Suffix",
+    "lookup": "forerun.drafters.lookup:Lookup",
+    "model": "forerun.drafters.model:Model",
+    "bigram": "forerun.drafters.bigram:Bigram",
+    "scripted": "forerun.drafters.scripted:Scripted",
+    "random": "forerun.drafters.random:Random",
+}
+
+AUTO = "suffix"
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterKit:
+    """What drafters are made from; each takes what it needs.
+
+    Attributes:
+        vocab_size: Tokens the target knows.
+        open_draft_model: Returns the second target behind drafter `model`; may raise.
+        script: What drafter `scripted` guesses; None is each text's own prompt.
+    """
+
+    vocab_size: int
+    open_draft_model: Callable[[], Target]
+    script: tuple[int, ...] | None = None
+
+
+def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
+    """Return the drafter that `spec` names; None for "none".
+
+    Args:
+        spec: A name, several joined by commas (the first that has a guess drafts), "auto" or
+            "none".
+        kit: What drafters are made from.
+
+    Raises:
+        OptionError: A name is unknown, empty or repeated, or the script is out of the vocabulary.
+        VocabularyError: The draft model has another vocabulary than the target.
+    """
+    if spec.strip() == "none":
+        return None
+    names = [AUTO] if spec.strip() == "auto" else [name.strip() for name in spec.split(",")]
+    for name in names:
+        _check(name, names)
+    drafters = [_load(name)(kit) for name in names]
+    return drafters[0] if len(drafters) == 1 else First(drafters)
+
+
+def _check(name: str, names: list[str]) -> None:
+    if name in ("auto", "none"):
+        raise OptionError(f"Drafter {name!r} stands alone.", f"Leave the others or {name!r} out.")
+    if name not in DRAFTERS:
+        near = difflib.get_close_matches(name, DRAFTERS, n=2)
+        hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+        known = ", ".join(sorted(DRAFTERS))
+        raise OptionError(
+            f"There is no drafter {name!r}.", f"{hint}There are {known}; and 'auto' and 'none'."
+        )
+    if names.count(name) > 1:
+        raise OptionError(f"Drafter {name!r} is named {names.count(name)} times.", "Once is all.")
+
+
+def _load(name: str) -> Callable[[DrafterKit], Drafter]:
+    module, attribute = DRAFTERS[name].split(":")
+    drafter: Callable[[DrafterKit], Drafter] = getattr(importlib.import_module(module), attribute)
+    return drafter
