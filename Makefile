@@ -7,7 +7,7 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install --quiet
+PIP := $(PY) -m pip install -qq
 JOBS ?= 2
 ARGS ?=
 
@@ -57,7 +57,7 @@ clean:  ## remove all that make made here; the model stays in the user's cache
 	find src tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(PY):
-	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
+	@for python in $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python); do \
 	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 	      >/dev/null 2>&1; then \
 	    echo "Setting up $(VENV) with $$("$$python" --version)"; \
@@ -84,6 +84,6 @@ $(VENV)/ready-judge: $(VENV)/ready tools/judge.py
 
 build/wheel.ready: $(SHIPPED) | $(VENV)/ready
 	rm -rf build/wheel build/dist
-	$(PY) -m pip wheel --quiet --no-deps --wheel-dir build/dist .
+	$(PY) -m pip wheel -qq --no-deps --wheel-dir build/dist .
 	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
 	@touch $@
