@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from forerun.errors import OptionError
@@ -25,24 +26,35 @@ __all__ = [
 ]
 
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
-DraftLength = Annotated[int, Field(ge=0, le=256)] | Literal["auto"]
 
 
-def _no_bool(value: object) -> object:
+def _number(value: object) -> object:
     # True would pass as 1; `top_k=True` is a mistake, not a one.
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):
         raise ValueError("true and false are not numbers")
-    return value
+    return value.item() if isinstance(value, np.number) else value
 
 
-Whole = Annotated[int, BeforeValidator(_no_bool)]
-Real = Annotated[float, BeforeValidator(_no_bool)]
+def _several(value: object) -> object:
+    # As a sequence, "END" would be three stop strings.
+    return (value,) if isinstance(value, str) else value
+
+
+Whole = Annotated[int, BeforeValidator(_number)]
+Real = Annotated[float, BeforeValidator(_number)]
+DraftLength = Annotated[Whole, Field(ge=0, le=256)] | Literal["auto"]
 
 
 class Options(BaseModel):
     """A frozen group of options; a value out of range or an unknown name is an `OptionError`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise self._translated(error) from None
 
     @classmethod
     def make(cls, **values: Any) -> Self:
@@ -51,10 +63,7 @@ class Options(BaseModel):
         Raises:
             OptionError: A name is unknown, or a value is ill-typed, out of range or contradictory.
         """
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            raise cls._translated(error) from None
+        return cls(**values)
 
     def replace(self, **values: Any) -> Self:
         """Return a copy with some options changed, checked like new ones."""
@@ -67,13 +76,23 @@ class Options(BaseModel):
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, cls.model_fields, n=1)
             way_out = f"Did you mean {near[0]!r}?" if near else "See the reference of options."
-            return OptionError(f"There is no option {name!r}.", way_out)
+            return OptionError(f"There is no option {_shown(name)}.", way_out)
         message = first["msg"].removeprefix("Value error, ")
         if not name:
             return OptionError(message)
         field = cls.model_fields[name]
-        way_out = f"{field.description} (default: {field.default!r})"
-        return OptionError(f"{name} = {first['input']!r}: {message}.", way_out)
+        default = field.get_default(call_default_factory=True)
+        way_out = f"{field.description} (default: {default!r})"
+        return OptionError(f"{name} = {_shown(first['input'])}: {message}.", way_out)
+
+
+def _shown(value: object) -> str:
+    """Return a value as an error shows it: what a stranger sends may be of any length."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class Sampling(Options):
@@ -125,8 +144,8 @@ class Sampling(Options):
         None,
         ge=0,
         lt=2**64,
-        description="The noise's seed: the same seed gives the same text, with speculation or "
-        "without. Drawn freshly if not given, and reported.",
+        description="The noise's seed, 64 bits: the same seed gives the same text, with "
+        "speculation or without. Drawn freshly if not given, and reported.",
     )
 
     @property
@@ -167,11 +186,14 @@ class Speculation(Options):
     @model_validator(mode="after")
     def _no_contradiction(self) -> Self:
         if self.lenience is not None and self.rule != "lenient":
-            raise ValueError(f"lenience works with rule 'lenient' only, not {self.rule!r}")
+            raise ValueError(
+                f"lenience = {self.lenience} works with rule 'lenient' only, not {self.rule!r}; "
+                "choose that rule or leave lenience out."
+            )
         if self.draft_width > 1 and self.rule not in ("match", "tree"):
             raise ValueError(
                 f"draft_width = {self.draft_width} makes trees, and rule {self.rule!r} keeps "
-                "chains only; use rule match or tree, or width 1"
+                "chains only; use rule match or tree, or width 1."
             )
         return self
 
@@ -183,8 +205,8 @@ class Ending(Options):
     min_tokens: Whole = Field(
         0, ge=0, description="No stop token and no stop string before this many tokens."
     )
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="The text ends before the first of these strings."
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_several)] = (
+        Field((), description="The text ends before the first of these strings.")
     )
     ignore_eos: bool = Field(False, description="Write on past the model's end-of-text tokens.")
 
@@ -192,7 +214,8 @@ class Ending(Options):
     def _least_below_most(self) -> Self:
         if self.min_tokens > self.max_tokens:
             raise ValueError(
-                f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
+                f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}; "
+                "lower the one or raise the other."
             )
         return self
 
