@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.noise import Domain, philox, uniform
+from forerun.core.noise import Domain, key_of, philox, uniform
 
 __all__ = ["Address", "AddressedCoins", "Coins", "pick"]
 
@@ -49,11 +49,12 @@ class AddressedCoins:
     def __init__(self, seed: int, sample: int = 0) -> None:
         self.seed = seed
         self.sample = sample
+        self._key = key_of(seed)
 
     def uniform(self, address: Address) -> float:
         """Return u in (0, 1) with 53 bits."""
         counter = (address.node, address.round, self.sample, int(address.purpose))
-        high, low, _, _ = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32))
+        high, low, _, _ = philox(counter, self._key)
         return float(uniform(high, low))
 
     def accept(self, address: Address, probability: float) -> bool:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Domain", "Noise", "logarithm", "philox", "uniform"]
+from forerun.errors import OptionError
+
+__all__ = ["Domain", "Noise", "key_of", "logarithm", "philox", "uniform"]
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -31,6 +33,17 @@ class Domain(IntEnum):
     ACCEPT = 3
     RESIDUAL = 4
     BONUS = 5
+
+
+def key_of(seed: int) -> tuple[int, int]:
+    """Return the key of a text's numbers: the seed's low and high 32 bits.
+
+    Raises:
+        OptionError: The seed does not have 64 bits; cut to them, two seeds would share a text.
+    """
+    if not 0 <= seed < 2**64:
+        raise OptionError(f"The seed is {seed}.", "Give a whole number from 0 to 2^64 - 1.")
+    return seed & _MASK, seed >> 32
 
 
 def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
@@ -110,6 +123,7 @@ class Noise:
     def __init__(self, seed: int, sample: int = 0) -> None:
         self.seed = seed
         self.sample = sample
+        self._key = key_of(seed)
         self._cache: OrderedDict[tuple[int, int], NDArray[np.float64]] = OrderedDict()
 
     def gumbel(self, position: int, vocab_size: int) -> NDArray[np.float64]:
@@ -128,9 +142,9 @@ class Noise:
         # Token x reads word x mod 4 of block x // 4, so that a wide machine makes four at a time.
         blocks = np.arange((vocab_size + 3) // 4, dtype=np.uint64)
         domains = np.array([[Domain.NOISE_HIGH], [Domain.NOISE_LOW]], dtype=np.uint64)
-        key = (self.seed & _MASK, self.seed >> 32)
-        place = np.uint64(position), np.uint64(self.sample)
-        words = np.stack(philox((blocks, *place, domains), key), axis=-1)
+        # Arrays, not scalars: numpy 1 would make a uint64 scalar times an int a float.
+        place = np.array([position], np.uint64), np.array([self.sample], np.uint64)
+        words = np.stack(philox((blocks, *place, domains), self._key), axis=-1)
         high, low = words.reshape(2, -1)[:, :vocab_size]
         noise = _gumbel(uniform(high, low))
         noise.setflags(write=False)

@@ -17,7 +17,10 @@ _SUM_TOLERANCE = 1e-9
 def _check_law(probabilities: NDArray[np.float64]) -> None:
     total = float(probabilities.sum())
     if not abs(total - 1.0) <= _SUM_TOLERANCE or float(probabilities.min(initial=0.0)) < 0.0:
-        raise EngineError(f"A proposal must be a law; these probabilities sum to {total!r}.")
+        raise EngineError(
+            "A proposal must be a law; these probabilities "
+            f"begin at {float(probabilities.min(initial=0.0))!r} and sum to {total!r}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Sparse:
 
     def __post_init__(self) -> None:
         _check_law(self.probabilities)
-        if len(np.unique(self.tokens)) != len(self.probabilities):
+        if not len(np.unique(self.tokens)) == len(self.tokens) == len(self.probabilities):
             raise EngineError("A sparse proposal must name each of its tokens once.")
 
     def probability(self, token: int) -> float:
@@ -60,6 +63,8 @@ class Sparse:
 
     def dense(self, vocab_size: int) -> NDArray[np.float64]:
         """Return q, float64 [vocab_size]."""
+        if not 0 <= self.tokens.min() <= self.tokens.max() < vocab_size:
+            raise EngineError(f"A sparse proposal names a token outside of {vocab_size}.")
         law = np.zeros(vocab_size)
         law[self.tokens] = self.probabilities
         return law
@@ -76,7 +81,8 @@ class Dense:
 
     def probability(self, token: int) -> float:
         """Return q(token)."""
-        return float(self.probabilities[token])
+        known = 0 <= token < len(self.probabilities)
+        return float(self.probabilities[token]) if known else 0.0
 
     def dense(self, vocab_size: int) -> NDArray[np.float64]:
         """Return q, float64 [vocab_size]."""

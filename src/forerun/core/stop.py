@@ -75,20 +75,31 @@ class Stop:
         """Take the next token of the text."""
         self.count += 1
         if token in self._eos_ids and self.count > self._ending.min_tokens:
-            return Pushed(self._release_all(), "stop", "end of text")
+            return self._end("stop", "end of text")
         self._held += self._decoder.push(token)
         found = self._find()
         if found is not None:
-            start, string = found
-            text, self._held = self._held[:start], ""
-            return Pushed(text, "stop", string)
+            return self._cut(*found)
         if self.count >= self._limit:
-            return Pushed(self._release_all(), "length", self._limited_by)
+            return self._end("length", self._limited_by)
         return Pushed(self._release())
 
     def finish(self) -> str:
         """Return the text still held back, for a text that is cut from outside."""
-        return self._release_all()
+        return self._end("interrupted", "interrupted").text
+
+    def _cut(self, start: int, string: str) -> Pushed:
+        text, self._held = self._held[:start], ""
+        return Pushed(text, "stop", string)
+
+    def _end(self, reason: FinishReason, detail: str) -> Pushed:
+        """End the text here, unless what the decoder held back completes a stop string."""
+        self._held += self._decoder.flush()
+        found = self._find()
+        if found is not None:
+            return self._cut(*found)
+        text, self._held = self._held, ""
+        return Pushed(text, reason, detail)
 
     def _find(self) -> tuple[int, str] | None:
         """Return where the first stop string begins, if one is complete and not too early."""
@@ -108,10 +119,6 @@ class Stop:
         cut = len(self._held) - keep
         text, self._held = self._held[:cut], self._held[cut:]
         self._blind = max(0, self._blind - cut)
-        return text
-
-    def _release_all(self) -> str:
-        text, self._held = self._held + self._decoder.flush(), ""
         return text
 
 

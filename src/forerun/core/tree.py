@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +31,9 @@ class Node:
     drafter: str
 
     def __post_init__(self) -> None:
+        # Plain integers, whatever numpy kind a drafter computed with: events become JSON.
+        object.__setattr__(self, "token", operator.index(self.token))
+        object.__setattr__(self, "parent", operator.index(self.parent))
         if not self.proposal.probability(self.token) > 0.0:
             raise EngineError(f"Token {self.token} can't have been drawn from its own proposal.")
 

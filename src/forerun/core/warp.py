@@ -74,7 +74,9 @@ class Warp:
         self.sampling = sampling
         self.vocab_size = vocab_size
         self.min_tokens = min_tokens
-        self._stops = np.array(sorted(stop_ids), dtype=np.int64)
+        # An id that no row scores can't be written and needs no ban.
+        stops = sorted(token for token in stop_ids if 0 <= token < vocab_size)
+        self._stops = np.array(stops, dtype=np.int64)
         self._shift = np.zeros(vocab_size)
         for token, bias in sampling.logit_bias.items():
             self._shift[self._known("logit_bias", token)] = bias
@@ -114,14 +116,28 @@ class Warp:
         Args:
             logits: float32 [vocabulary], as the target scored them.
             state: Of the text before the token in question.
+
+        Raises:
+            EngineError: The logits hold NaN or infinity, or nothing that may be written.
+            OptionError: Bias and penalties together are more than a float can hold.
         """
-        scores = logits + self._shift
-        if math.isnan(float(scores.max())) or np.isposinf(scores).any():
+        if not logits.max() < np.inf:  # nor is NaN
             raise EngineError("The target's logits hold NaN or infinity.", "Is the file sound?")
+        scores = logits + self._shift
         if state.generated < self.min_tokens:
             scores[self._stops] = -np.inf
         if state.counting:
             penalise(scores, state, self.sampling)
+        best = float(scores.max())
+        if best == math.inf:
+            raise OptionError(
+                "logit_bias and the penalties make a logit infinite.", "Use milder values."
+            )
+        if best == -math.inf:
+            raise EngineError(
+                "The target gives no token that may be written any probability.",
+                "Is the file sound? If it is, allow other tokens.",
+            )
         return np.asarray(scores)
 
     def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
@@ -133,7 +149,8 @@ class Warp:
         if self.sampling.temperature == 0:
             return only(scores, [int(np.argmax(scores))])
         # Shifted first, so that the smallest temperature can't make infinities of finite logits.
-        scores = (scores - scores.max()) / self.sampling.temperature
+        with np.errstate(over="ignore"):  # what falls to -inf has probability 0 anyway
+            scores = (scores - scores.max()) / self.sampling.temperature
         scores = keep_top_k(scores, self.sampling.top_k)
         scores = keep_top_p(scores, self.sampling.top_p)
         return keep_min_p(scores, self.sampling.min_p)
@@ -160,7 +177,8 @@ def penalise(scores: Scores, state: State, sampling: Sampling) -> None:
     if sampling.repetition_penalty != 1:
         seen = np.fromiter(state.prompt | state.counts.keys(), np.int64)
         factor = sampling.repetition_penalty
-        scores[seen] = np.where(scores[seen] > 0, scores[seen] / factor, scores[seen] * factor)
+        with np.errstate(over="ignore"):  # the caller looks for infinities
+            scores[seen] = np.where(scores[seen] > 0, scores[seen] / factor, scores[seen] * factor)
     written = np.fromiter(state.counts.keys(), np.int64, len(state.counts))
     times = np.fromiter(state.counts.values(), np.float64, len(state.counts))
     scores[written] -= sampling.presence_penalty + sampling.frequency_penalty * times
