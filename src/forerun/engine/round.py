@@ -64,6 +64,10 @@ def _draft(requests: Sequence[Request], drafters: Sequence[Drafter | None]) -> l
         places = [i for i, r in enumerate(requests) if drafters[i] is drafter and r.budget > 0]
         asked = [_ask(requests[i]) for i in places]
         answers = drafter.draft(asked) if asked else []
+        if len(answers) != len(asked):
+            raise EngineError(
+                f"Drafter {drafter.name!r} gave {len(answers)} drafts for {len(asked)} texts."
+            )
         for place, request, draft in zip(places, asked, answers, strict=True):
             _check(draft, request, drafter)
             drafts[place] = draft
@@ -165,7 +169,9 @@ def _token_event(
 
 
 def _tell(request: Request, draft: Draft, kept: Sequence[int], emitted: int) -> RoundEvent:
-    """Describe the round, and count its draft."""
+    """Describe the round, and count what it brought."""
+    request.stats.tokens += emitted
+    request.stats.passes += 1
     held = set(kept)
     for index, node in enumerate(draft.nodes):
         request.stats.count_draft(node.drafter, index in held)
@@ -186,8 +192,6 @@ def _count(target: Target, requests: Sequence[Request], times: tuple[float, ...]
     begun, drafted, scored, ended = times
     for request in requests:
         stats = request.stats
-        stats.tokens = len(request.output)
-        stats.passes += 1
         stats.weight_bytes += target.weight_bytes
         stats.seconds += ended - begun
         stats.draft_seconds += drafted - begun

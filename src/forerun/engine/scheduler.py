@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 from forerun.drafters.protocol import Drafter
 from forerun.engine.request import Ask, Request
 from forerun.engine.round import run_round
+from forerun.errors import OptionError
 from forerun.events import Event, Result, Stats
 from forerun.targets.protocol import Target
 
@@ -23,6 +25,9 @@ class Scheduler:
         drafter_for: Gives the drafter a request names, or None for plain decoding. The same
             spec gives the same drafter, which then follows many texts.
         max_batch: Most requests in one pass.
+
+    Raises:
+        OptionError: `max_batch` is below 1.
     """
 
     def __init__(
@@ -31,6 +36,8 @@ class Scheduler:
         drafter_for: Callable[[str], Drafter | None],
         max_batch: int = 64,
     ) -> None:
+        if max_batch < 1:
+            raise OptionError(f"max_batch = {max_batch} runs nothing.", "Give 1 or more.")
         self.target = target
         self.max_batch = max_batch
         self.stats = Stats()
@@ -57,25 +64,32 @@ class Scheduler:
         return not self._waiting and not self._running
 
     def step(self) -> list[Event]:
-        """Admit what fits, run one round of all running requests, and return what happened."""
+        """Admit what fits, run one round of all running requests, and return what happened.
+
+        Whatever is raised here comes from the target or a drafter, and leaves them out of step
+        with the texts: the running requests are interrupted, those that wait can still run. A
+        request that can't even be opened is the only one to be interrupted.
+        """
         events = self._admit()
-        if self._running:
-            requests = [request for request, _ in self._running]
-            drafters = [drafter for _, drafter in self._running]
+        if not self._running:
+            return events
+        requests = [request for request, _ in self._running]
+        drafters = [drafter for _, drafter in self._running]
+        with ExitStack() as on_failure:
+            for request in requests:
+                on_failure.callback(self.cancel, request)
             events += run_round(self.target, requests, drafters)
-        for request in [r for r, _ in self._running if r.finish is not None]:
-            events.append(self._close(request))
+            events += [self._close(request) for request in requests if request.finish is not None]
+            on_failure.pop_all()
         return events
 
     def run(self, asks: Sequence[Ask]) -> Iterator[Event]:
         """Run requests to their ends; if the caller stops listening, they are interrupted."""
-        requests = [self.submit(ask) for ask in asks]
-        try:
+        with ExitStack() as at_end:
+            for ask in asks:
+                at_end.callback(self.cancel, self.submit(ask))
             while not self.is_idle:
                 yield from self.step()
-        finally:
-            for request in requests:
-                self.cancel(request)
 
     def cancel(self, request: Request) -> None:
         """End a request where it is; its text so far stays. Nothing happens to a finished one."""
@@ -93,23 +107,33 @@ class Scheduler:
             if request.finish is not None:
                 ended.append(request.result())
                 continue
-            begun = time.perf_counter()
+            self._open(request)
+        return ended
+
+    def _open(self, request: Request) -> None:
+        """Give a request what it needs to run; if that fails, it is interrupted and holds none."""
+        begun = time.perf_counter()
+        with ExitStack() as on_failure:
+            on_failure.callback(request.interrupt)
             drafter = self._drafter_for(request.options.drafter)
-            request.sequence = self.target.open(request.prompt[:-1])
+            sequence = self.target.open(request.prompt[:-1])
+            on_failure.callback(self.target.free, sequence)
             if drafter is not None:
                 drafter.open(request.name, request.tokens)
-            request.stats.prompt_seconds = time.perf_counter() - begun
-            self._running.append((request, drafter))
-        return ended
+            on_failure.pop_all()
+        request.sequence = sequence
+        request.stats.prompt_seconds = time.perf_counter() - begun
+        self._running.append((request, drafter))
 
     def _close(self, request: Request) -> Result:
         """Give back all that a request holds."""
         drafter = next(drafter for running, drafter in self._running if running is request)
         self._running = [pair for pair in self._running if pair[0] is not request]
-        assert request.sequence is not None
-        self.target.free(request.sequence)
-        request.sequence = None
-        if drafter is not None:
-            drafter.free(request.name)
+        sequence, request.sequence = request.sequence, None
         self.stats.add(request.stats)
+        assert sequence is not None
+        with ExitStack() as both:  # though one may fail
+            if drafter is not None:
+                both.callback(drafter.free, request.name)
+            both.callback(self.target.free, sequence)
         return request.result()
