@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from forerun.config import Generation
-from forerun.core.coins import AddressedCoins
+from forerun.core.coins import AddressedCoins, Coins
 from forerun.core.noise import Noise
 from forerun.core.rules import Chance, make_rule
 from forerun.core.stop import Decoder, FinishReason, Stop
@@ -68,7 +68,7 @@ class Request:
         )
         self.state = self.warp.start(ask.prompt)
         self.noise = Noise(ask.seed, ask.sample)
-        self.coins = AddressedCoins(ask.seed, ask.sample)
+        self.coins: Coins = AddressedCoins(ask.seed, ask.sample)
         self.exactness = target.capabilities.exactness
         self.tokens = list(ask.prompt)
         self.events: list[TokenEvent] = []
