@@ -1,0 +1,111 @@
+"""A model as the rest of Forerun sees it: numbers, tokenizer, chat template and file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from forerun.models.chat_template import ChatTemplate
+
+from forerun.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
+from forerun.models.architecture import Architecture
+from forerun.models.gguf_file import GGUFFile
+from forerun.models.pull import PullProgress, pull
+from forerun.models.registry import MODELS, find_registered
+from forerun.models.tokenizer import Tokenizer
+
+__all__ = ["Model", "load_model"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A loaded model; its weights stay in the file until a target asks for them.
+
+    Attributes:
+        name: As the user named it.
+        path: The file.
+        architecture: The network's numbers.
+        tokenizer: Text to tokens and back.
+        chat_template: Messages to text, or None if the file has no template.
+        file: The weights.
+    """
+
+    name: str
+    path: Path
+    architecture: Architecture
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    file: GGUFFile
+
+    def cut(self, layers: int) -> Model:
+        """Return this model with only its first layers: a real, weaker model of its vocabulary.
+
+        Raises:
+            OptionError: The model has not so many layers, or fewer than one is asked for.
+        """
+        architecture = self.architecture.cut(layers)
+        return replace(self, name=f"{self.name}[:{layers}]", architecture=architecture)
+
+
+def load_model(
+    name_or_path: str | os.PathLike[str],
+    *,
+    layers: int | None = None,
+    progress: Callable[[PullProgress], None] | None = None,
+) -> Model:
+    """Load a model by name, pulling it if needed, or from a GGUF file.
+
+    Args:
+        name_or_path: A name from the registry, or a path.
+        layers: Use only so many of the first layers; None is all.
+        progress: Called while a named model is being pulled.
+
+    Raises:
+        StartError: No such model, or it cannot be fetched, read or run; the subclass says which.
+        OptionError: There are not so many layers.
+    """
+    name = os.fspath(name_or_path)
+    path = pull(name, progress=progress) if name in MODELS else _existing(name)
+    file = GGUFFile.open(path)
+    architecture = Architecture.from_file(file)
+    tokenizer = Tokenizer.from_metadata(file.metadata)
+    if tokenizer.vocab_size != architecture.vocab_size:
+        raise ModelFileError(
+            f"{path} has {tokenizer.vocab_size} tokens and embeds {architecture.vocab_size}.",
+            "Fetch or convert the file again.",
+        )
+    template = _chat_template(file.metadata)
+    model = Model(name, file.path, architecture, tokenizer, template, file)
+    return model if layers is None else model.cut(layers)
+
+
+def _existing(name: str) -> Path:
+    """Return the path of a file the user named, or say what was probably meant."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        raise UnsupportedModelError(
+            f"{path} is a folder.",
+            "Only GGUF files run in this version: name one, or convert the model to one.",
+        )
+    if not path.exists() and "/" not in name and os.sep not in name and path.suffix != ".gguf":
+        find_registered(name)
+    if not path.exists():
+        known = ", ".join(MODELS)
+        raise ModelNotFoundError(f"There is no file {name!r}.", f"Known names: {known}.")
+    return path
+
+
+def _chat_template(metadata: Mapping[str, object]) -> ChatTemplate | None:
+    source = metadata.get("tokenizer.chat_template")
+    if not isinstance(source, str):
+        return None
+    tokens = metadata.get("tokenizer.ggml.tokens")
+
+    def text(key: str) -> str:
+        token = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        known = isinstance(tokens, list) and isinstance(token, int) and 0 <= token < len(tokens)
+        return str(tokens[token]) if known else ""  # type: ignore[index]
+
+    return ChatTemplate(source, bos_token=text("bos"), eos_token=text("eos"))
