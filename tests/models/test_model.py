@@ -1,0 +1,113 @@
+"""Models by name or path: loaded whole, cut to their first layers, or refused with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forerun.errors import (
+    ModelFileError,
+    ModelNotFoundError,
+    OptionError,
+    TokenizerError,
+    UnsupportedModelError,
+)
+from forerun.models import model as loading
+from forerun.models.model import load_model
+from models.tiny_gguf import Tiny
+
+
+def test_load_from_a_path(tmp_path: Path) -> None:
+    """A path gives numbers, tokenizer and file; without a template there is none."""
+    path = Tiny().write(tmp_path / "tiny.gguf")
+    model = load_model(path)
+    assert (model.name, model.path) == (str(path), path)
+    assert model.architecture.num_layers == 2
+    assert model.tokenizer.vocab_size == model.architecture.vocab_size == 300
+    assert model.tokenizer.decode(model.tokenizer.encode("the hen")) == "the hen"
+    assert model.chat_template is None
+    assert model.file.file_bytes == path.stat().st_size
+
+
+def test_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is pulled and keeps its name."""
+    path = Tiny().write(tmp_path / "tiny.gguf")
+    monkeypatch.setattr(loading, "pull", lambda name, progress: path)
+    assert load_model("smollm2").name == "smollm2"
+
+
+def test_template_comes_along(tmp_path: Path) -> None:
+    """The file's chat template is there to render."""
+    source = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+    path = Tiny(metadata={"tokenizer.chat_template": source}).write(tmp_path / "tiny.gguf")
+    template = load_model(path).chat_template
+    assert template is not None
+    rendered = template.render([{"role": "user", "content": "hi"}])
+    assert rendered == "<|endoftext|>hi<|im_end|>"
+
+
+def test_cut_is_the_same_model_but_shorter(tmp_path: Path) -> None:
+    """`layers` cuts the network and says so in the name; tokenizer and file are the same."""
+    path = Tiny(layers=3).write(tmp_path / "tiny.gguf")
+    whole, cut = load_model(path), load_model(path, layers=1)
+    assert cut.architecture == whole.architecture.cut(1)
+    assert cut.name == f"{whole.name}[:1]"
+    assert cut.tokenizer.fingerprint == whole.tokenizer.fingerprint
+    assert whole.cut(1).file is whole.file
+    with pytest.raises(OptionError, match="layers = 4"):
+        load_model(path, layers=4)
+
+
+@pytest.mark.parametrize("name", ["none.gguf", "some/none", "./smollm2", "user/model"])
+def test_missing_file(name: str) -> None:
+    """What looks like a path is reported as a missing file."""
+    with pytest.raises(ModelNotFoundError, match="There is no file"):
+        load_model(name)
+
+
+def test_unknown_name() -> None:
+    """What looks like a name gets near names, or all."""
+    with pytest.raises(ModelNotFoundError, match="Did you mean 'smollm2'"):
+        load_model("SmolLM")
+    with pytest.raises(ModelNotFoundError, match="Known names: smollm2"):
+        load_model("zzz")
+
+
+def test_folders_do_not_run_yet(tmp_path: Path) -> None:
+    """A folder of another format is refused, saying what does run."""
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UnsupportedModelError, match="Only GGUF files run in this version"):
+        load_model(tmp_path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    """A file that is no model says so."""
+    (tmp_path / "notes.txt").write_text("not a model")
+    with pytest.raises(ModelFileError, match="is not a GGUF file"):
+        load_model(tmp_path / "notes.txt")
+
+
+def test_tokens_must_match_the_embedding(tmp_path: Path) -> None:
+    """A tokenizer of another size than the embedding is a damaged file."""
+    tokens = Tiny(vocab_size=299).all_metadata()
+    metadata = {key: value for key, value in tokens.items() if key.startswith("tokenizer.")}
+    path = Tiny(vocab_size=300, metadata=metadata).write(tmp_path / "tiny.gguf")
+    with pytest.raises(ModelFileError, match="has 299 tokens and embeds 300"):
+        load_model(path)
+
+
+def test_file_without_tokenizer(tmp_path: Path) -> None:
+    """A file without a tokenizer is refused by the tokenizer."""
+    path = Tiny(metadata={"tokenizer.ggml.model": None}).write(tmp_path / "tiny.gguf")
+    with pytest.raises(TokenizerError):
+        load_model(path)
+
+
+@pytest.mark.model
+def test_default_model(default_model: Path) -> None:
+    """The default model loads by its name, with its tokenizer and template."""
+    model = load_model("smollm2")
+    assert model.path == default_model
+    assert model.tokenizer.vocab_size == 49152
+    assert model.chat_template is not None
