@@ -1,0 +1,110 @@
+"""`forerun generate --compare`: the same text written plainly and speculatively, side by side."""
+
+from __future__ import annotations
+
+import secrets
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from forerun.cli.consoles import stderr, stdout
+from forerun.cli.guard import INTERRUPTED
+from forerun.cli.interrupt import Interruption, patient
+from forerun.cli.receipt import coloured, legend, print_receipt
+from forerun.cli.waiting import open_model
+from forerun.config import Generation, Loading
+from forerun.errors import OptionError
+from forerun.events import Result
+
+if TYPE_CHECKING:
+    from forerun.api import LanguageModel, Stream
+
+__all__ = ["run_compare"]
+
+
+def run_compare(prompt: str, loading: Loading, generation: Generation) -> None:
+    """Write the text twice with one seed; exit code 1 if the two differ in any token."""
+    _check(generation)
+    seed = secrets.randbits(64) if generation.seed is None else generation.seed
+    lm = open_model(loading)
+    plainly = generation.replace(seed=seed, drafter="none", draft_width=1)
+    results = _write_both(lm, prompt, [plainly, generation.replace(seed=seed)])
+    if any(result.finish_reason == "interrupted" for result in results) or len(results) < 2:
+        raise SystemExit(INTERRUPTED)
+    plain, speculative = results
+    _conclude(stdout(), plain, speculative)
+    print_receipt(stderr(), speculative)
+    if plain.token_ids != speculative.token_ids:
+        raise SystemExit(1)
+
+
+def _check(generation: Generation) -> None:
+    if generation.drafter.strip() == "none":
+        raise OptionError("--compare with drafter 'none' compares nothing.", "Name a drafter.")
+    if generation.rule == "lenient" or (generation.rule != "match" and generation.temperature > 0):
+        raise OptionError(
+            f"--compare with rule {generation.rule!r}: the same law, but not the same tokens.",
+            "Use rule match, or an exact rule at temperature 0.",
+        )
+
+
+def _write_both(lm: LanguageModel, prompt: str, asks: list[Generation]) -> list[Result]:
+    """Write one after the other, so that neither slows the other; a terminal sees them grow."""
+    panes: list[Panel] = []
+    results: list[Result] = []
+    titles = ("plain", "speculative")
+    with patient() as interruption, Live(console=stdout(), refresh_per_second=8) as live:
+        for title, ask in zip(titles, asks, strict=True):
+            stream = lm.stream(prompt, **dict(ask))
+            panes.append(Panel(""))
+            _follow(stream, title, panes, live, interruption)
+            results.append(stream.result)
+            if interruption.came:
+                break
+    return results
+
+
+def _follow(
+    stream: Stream, title: str, panes: list[Panel], live: Live, interruption: Interruption
+) -> None:
+    drafters: list[str] = []
+    for _ in stream.events():
+        if stream.has_news:
+            continue
+        result = stream.result
+        panes[-1] = _pane(title, result, drafters)
+        live.update(_side_by_side(live.console, panes, drafters))
+        if interruption.came:
+            break
+    stream.close()
+
+
+def _pane(title: str, result: Result, drafters: list[str]) -> Panel:
+    stats = result.stats
+    speed = f"{stats.tokens_per_second:.1f} tokens/s, {stats.tokens_per_pass:.2f} per pass"
+    text = coloured(result.tokens, drafters)
+    return Panel(text, title=title, subtitle=speed, title_align="left", subtitle_align="left")
+
+
+def _side_by_side(console: Console, panes: list[Panel], drafters: list[str]) -> RenderableType:
+    width = console.width // 2 - 1
+    columns = Columns(panes, width=width) if console.width >= 80 else Group(*panes)
+    return Group(columns, legend(drafters))
+
+
+def _conclude(console: Console, plain: Result, speculative: Result) -> None:
+    ours, theirs = speculative, plain
+    if ours.token_ids != theirs.token_ids:
+        pairs = enumerate(zip_longest(ours.token_ids, theirs.token_ids))
+        place = next(index for index, (mine, other) in pairs if mine != other)
+        console.print(Text(f"DIFFERENT from token {place} on: a broken promise.", "bold red"))
+        return
+    passes = f"{ours.stats.passes} passes of the target instead of {theirs.stats.passes}"
+    time = f"{ours.stats.seconds:.2f} s instead of {theirs.stats.seconds:.2f} s"
+    same = f"The same {len(ours.token_ids)} tokens: {passes}, {time}."
+    console.print(Text(same, "bold green"))

@@ -1,0 +1,38 @@
+"""`forerun doctor`: what this machine and this installation have, and what is amiss."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from forerun.cli.consoles import print_json, stdout
+
+__all__ = ["doctor"]
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+) -> None:
+    """Check this machine and this installation; exit code 1 if something needed fails."""
+    from forerun.cli.health import examine
+
+    findings = examine()
+    failed = any(finding.state == "fail" for finding in findings)
+    if as_json:
+        checks = [finding._asdict() for finding in findings]
+        print_json({"ok": not failed, "checks": checks})
+    else:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for width in (4, 16, None):
+            table.add_column(overflow="fold", min_width=width)
+        for finding in findings:
+            state = Text(finding.state, _COLOURS[finding.state])
+            table.add_row(state, finding.name, Text(f"{finding.found} {finding.way_out}".strip()))
+        stdout().print(table)
+    if failed:
+        raise SystemExit(1)

@@ -1,0 +1,118 @@
+"""`forerun generate`: one prompt, one text, streamed as it comes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from forerun.cli.consoles import print_json, stderr, stdout, write
+from forerun.cli.guard import INTERRUPTED
+from forerun.cli.interrupt import patient
+from forerun.cli.options import with_options
+from forerun.cli.receipt import legend, print_receipt, style_of
+from forerun.cli.waiting import open_model
+from forerun.config import Generation, Loading
+from forerun.errors import OptionError
+from forerun.events import Event, Result, TokenEvent
+
+if TYPE_CHECKING:
+    from forerun.api import Stream
+
+__all__ = ["Printer", "generate", "run_stream"]
+
+
+@with_options
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What to go on from; - reads standard input.")],
+    loading: Loading,
+    generation: Generation,
+    show: Annotated[
+        bool, typer.Option("--show", help="Colour tokens by who wrote them; print a receipt.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line: rounds, tokens, the result.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Write it plainly too, and show both side by side.")
+    ] = False,
+) -> None:
+    """Write a text that goes on from PROMPT."""
+    if as_json and (show or compare):
+        other = "--show" if show else "--compare"
+        raise OptionError(f"--json and {other} contradict each other.", "Leave one out.")
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if compare:
+        from forerun.cli.compare import run_compare
+
+        run_compare(text, loading, generation)
+        return
+    lm = open_model(loading)
+    stream = lm.stream(text, **dict(generation))
+    result = run_stream(stream, _JsonPrinter() if as_json else Printer(coloured=show))
+    if show:
+        print_receipt(stderr(), result)
+    if result.finish_reason == "interrupted":
+        raise SystemExit(INTERRUPTED)
+
+
+class Printer:
+    """Writes a text to stdout as it grows.
+
+    Args:
+        coloured: Each token in the colour of who wrote it, a legend at the end.
+    """
+
+    def __init__(self, *, coloured: bool = False) -> None:
+        self._coloured = coloured
+        self._console = stdout() if coloured and stdout().is_terminal else None
+        self._drafters: list[str] = []
+        self._written = 0
+
+    def hear(self, event: Event) -> None:
+        """Write what this event brought."""
+        if isinstance(event, TokenEvent):
+            self._write(event.text, style_of(event, self._drafters))
+
+    def end(self, result: Result) -> None:
+        """Write what was still held back, and end the line."""
+        self._write(result.text[self._written :], "")
+        write("\n")
+        if self._coloured:
+            stderr().print(legend(self._drafters))
+
+    def _write(self, text: str, style: str) -> None:
+        self._written += len(text)
+        if self._console is None or not text:
+            write(text)
+        else:
+            self._console.print(Text(text, style), end="", soft_wrap=True)
+
+
+class _JsonPrinter(Printer):
+    """Writes every event as one line of JSON, the result last."""
+
+    def hear(self, event: Event) -> None:
+        if not isinstance(event, Result):
+            print_json(event.as_json())
+
+    def end(self, result: Result) -> None:
+        print_json(result.as_json())
+
+
+def run_stream(stream: Stream, printer: Printer) -> Result:
+    """Print a text as it grows, until it ends or Ctrl-C ends it; return what there is of it."""
+    with patient() as interruption:
+        try:
+            for event in stream.events():
+                printer.hear(event)
+                if interruption.came and not stream.has_news:  # a round is told to its end
+                    break
+        except KeyboardInterrupt:  # the second one, in the middle of a round
+            pass
+        finally:
+            stream.close()
+        printer.end(stream.result)
+    return stream.result

@@ -1,0 +1,192 @@
+"""The checks behind `forerun doctor`: each looks at one thing and says what to do about it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from forerun import __version__
+from forerun.errors import ForerunError
+from forerun.models.gguf_file import GGUFFile
+from forerun.models.pull import cache_folder, cached_path
+from forerun.models.registry import DEFAULT_MODEL, find_registered
+
+__all__ = ["Finding", "examine"]
+
+_OLDEST_PYTHON = (3, 11)
+_NEEDED_MEMORY = 2 << 30  # the reference target keeps its weights in float32: 0.6 GB, twice over
+_SIMD = ("sse4_2", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "sve")
+
+
+State = Literal["ok", "warn", "fail"]
+
+
+class Finding(NamedTuple):
+    """What one check found.
+
+    Attributes:
+        state: `ok`, `warn` (something is less than it could be) or `fail` (it cannot run).
+        name: What was looked at.
+        found: What is there.
+        way_out: What to do about it, if anything.
+    """
+
+    state: State
+    name: str
+    found: str
+    way_out: str = ""
+
+
+def examine() -> list[Finding]:
+    """Run all checks; a check that itself fails is a finding, not an error."""
+    findings: list[Finding] = []
+    for check in _CHECKS:
+        try:
+            findings += check()
+        except (OSError, ValueError, KeyError, ForerunError) as error:
+            findings.append(Finding("warn", check.__name__.strip("_"), f"unknown: {error}"))
+    return findings
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("ok", "forerun", __version__)
+    old = sys.version_info < _OLDEST_PYTHON
+    way_out = "Forerun needs Python 3.11 or newer." if old else ""
+    found = f"{platform.python_version()} at {sys.executable}"
+    yield Finding("fail" if old else "ok", "python", found, way_out)
+
+
+def _packages() -> Iterator[Finding]:
+    """Forerun's own requirements, and the extras that are there."""
+    extras: dict[str, list[str]] = {}
+    for requirement in _requirements():
+        package = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", requirement)
+        extras.setdefault(extra[1] if extra else "", []).append(package)
+    needed = extras.pop("", [])
+    missing = [package for package in needed if _version_of(package) is None]
+    found = ", ".join(f"{package} {_version_of(package) or 'missing'}" for package in needed)
+    way_out = f"pip install {' '.join(missing)}" if missing else ""
+    yield Finding("fail" if missing else "ok", "packages", found, way_out)
+    for extra_name, packages in extras.items():
+        is_there = all(_version_of(package) for package in packages)
+        way = f"not installed (pip install 'forerun[{extra_name}]')"
+        yield Finding("ok", f"extra {extra_name}", "installed" if is_there else way)
+
+
+def _requirements() -> list[str]:
+    try:
+        return importlib.metadata.requires("forerun") or []
+    except importlib.metadata.PackageNotFoundError:
+        raise ValueError("forerun runs from its sources and is not installed") from None
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _blas() -> Iterator[Finding]:
+    # `show_config(mode="dicts")` returns what numpy was built with.
+    config: dict[str, Any] = np.show_config(mode="dicts")  # type: ignore[assignment]
+    blas = config["Build Dependencies"]["blas"]
+    known = f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+    yield Finding("ok", "numpy", f"{np.__version__} with {known}")
+
+
+def _processor() -> Iterator[Finding]:
+    information = _read("/proc/cpuinfo")
+    name = re.search(r"^model name\s*:\s*(.+)$", information, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", information, re.MULTILINE)
+    yield Finding("ok", "processor", name[1] if name else platform.processor() or "unknown")
+    has = set(flags[1].split()) if flags else set()
+    found = " ".join(each for each in _SIMD if each in has) or f"{platform.machine()}, unknown"
+    yield Finding("ok", "instructions", found)
+    everyone = os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    usable = len(affinity(0)) if affinity else everyone
+    yield Finding("ok", "cores", f"{usable} of {everyone} usable")
+
+
+def _memory() -> Iterator[Finding]:
+    lines = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
+    if "MemAvailable" not in lines:
+        yield Finding("ok", "memory", "unknown on this system")
+        return
+    free, total = (int(lines[key]) << 10 for key in ("MemAvailable", "MemTotal"))
+    found = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
+    short = free < _NEEDED_MEMORY
+    way_out = "Close something: the default model wants 2 GB." if short else ""
+    yield Finding("warn" if short else "ok", "memory", found, way_out)
+
+
+def _cache() -> Iterator[Finding]:
+    folder, model = cache_folder(), find_registered(DEFAULT_MODEL)
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    # With the model in the cache, nothing needs to be written there.
+    needed = 0 if cached_path() else model.wheel_size + model.size
+    way_out = ""
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        found, way_out = "cannot be written.", "Set FORERUN_CACHE to a folder that can."
+    else:
+        free = shutil.disk_usage(there).free
+        found = f"{free / 1e9:.1f} GB free"
+        if free < needed:
+            way_out = f"{needed / 1e6:.0f} MB are needed: free some space."
+    state: State = "ok" if not way_out else "fail" if needed else "warn"
+    yield Finding(state, "cache", f"{folder}, {found}", way_out)
+
+
+def _default_model() -> Iterator[Finding]:
+    """Whether the default model is there, whole and readable."""
+    path, name = cached_path(), f"model {DEFAULT_MODEL}"
+    if path is None:
+        yield Finding("warn", name, "not fetched yet.", "`forerun pull` fetches it.")
+        return
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != find_registered(DEFAULT_MODEL).sha256:
+        way_out = "Delete the file and run `forerun pull`."
+        yield Finding("fail", name, f"{path} is not the file it should be.", way_out)
+        return
+    GGUFFile.open(path)
+    yield Finding("ok", name, f"{path}, checksum right")
+
+
+def _pip() -> Iterator[Finding]:
+    if importlib.util.find_spec("pip") is not None:
+        yield Finding("ok", "pip", _version_of("pip") or "there")
+        return
+    # Needed only to fetch: with the model in the cache nothing is amiss.
+    way_out = f"`{sys.executable} -m ensurepip` installs it; `pull` fetches models with it."
+    yield Finding("warn" if cached_path() else "fail", "pip", "missing.", way_out)
+
+
+def _read(path: str) -> str:
+    file = Path(path)
+    return file.read_text("utf-8", errors="replace") if file.exists() else ""
+
+
+_CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _versions,
+    _packages,
+    _blas,
+    _processor,
+    _memory,
+    _cache,
+    _default_model,
+    _pip,
+)

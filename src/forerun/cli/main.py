@@ -1,0 +1,74 @@
+"""`forerun`: the entry point; which commands there are, and how all of them end."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from forerun.cli.audit import audit
+from forerun.cli.chat import chat
+from forerun.cli.consoles import write
+from forerun.cli.doctor import doctor
+from forerun.cli.generate import generate
+from forerun.cli.guard import guarded, last_resort, prepare_streams
+from forerun.cli.pull import pull
+from forerun.cli.theory import theory
+
+__all__ = ["app", "main"]
+
+COMMANDS = (generate, chat, pull, theory, audit, doctor)
+
+
+class _Guarded(TyperGroup):
+    """Commands whose errors become one line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with guarded():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    name="forerun",
+    cls=_Guarded,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="An option of generate, chat and audit may also be set by its environment variable: "
+    "--top-k is FORERUN_TOP_K.",
+)
+for command in COMMANDS:
+    app.command(command.__name__)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from forerun import __version__
+
+        write(f"forerun {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _forerun(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Exact speculative decoding: the same text from the same model, several times sooner."""
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    prepare_streams()
+    with last_resort():
+        app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Flags derived from the option groups of `forerun.config`; nothing is declared here twice.
+
+A command's function takes an option group as a parameter; `with_options` turns that parameter
+into one flag for each of the group's fields (`max_tokens` -> `--max-tokens`, and the variable
+`FORERUN_MAX_TOKENS`) and hands the function the group, built and checked by `Options.make`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+from pydantic.fields import FieldInfo
+
+from forerun.config import Options
+from forerun.errors import OptionError
+
+__all__ = ["SHORT_FLAGS", "default_of", "flag_of", "group_of", "variable_of", "with_options"]
+__all__ += ["metavar_of"]
+
+SHORT_FLAGS = {"model": "-m"}
+
+_METAVARS = {int: "N", float: "X", str: "TEXT"}
+
+
+def flag_of(name: str) -> str:
+    """The flag of an option: `top_k` -> `--top-k`."""
+    return "--" + name.replace("_", "-")
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of an option: `top_k` -> `FORERUN_TOP_K`."""
+    return "FORERUN_" + name.upper()
+
+
+def group_of(options: type[Options], name: str) -> str:
+    """The class that declares an option: `Generation`, or one of the groups it is made of."""
+    owners = [each for each in options.__mro__ if name in inspect.get_annotations(each)]
+    return owners[0].__name__
+
+
+def default_of(field: FieldInfo) -> str:
+    """The default as a reader writes it; empty if there is none."""
+    default = field.get_default(call_default_factory=True)
+    return "" if default in (None, (), {}) else str(default)
+
+
+def metavar_of(field: FieldInfo) -> str:
+    """What stands behind the flag in help: `N`, `match|tree`, `N,...` or `N=X,...`."""
+    return _metavar(field.annotation)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with a flag for each field of the option groups it takes.
+
+    Args:
+        command: A function for typer; parameters annotated with a class of `Options` are expanded.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Options]] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        hint = hints[name]
+        if isinstance(hint, type) and issubclass(hint, Options):
+            groups[name] = hint
+            parameters += [_flag(hint, field) for field in hint.model_fields]
+        else:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(parameter.replace(annotation=hint, kind=kind))
+
+    def run(**given: Any) -> None:
+        for name, options in groups.items():
+            raw = {field: given.pop(field) for field in options.model_fields}
+            given[name] = options.make(**_parsed(options, raw))
+        command(**given)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _flag(options: type[Options], name: str) -> inspect.Parameter:
+    """One field as a typer option. All but switches arrive as text: pydantic reads and checks."""
+    field = options.model_fields[name]
+    kind = _without_none(field.annotation)
+    is_switch, is_many = kind is bool, get_origin(kind) in (tuple, dict)
+    option = typer.Option(
+        *(short for short in [SHORT_FLAGS.get(name)] if short),
+        flag_of(name),
+        help=field.description,
+        metavar=None if is_switch else metavar_of(field),
+        envvar=variable_of(name),
+        show_envvar=False,
+        rich_help_panel=group_of(options, name),
+    )
+    hint = bool if is_switch else list[str] | None if is_many else str | None
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if is_switch else default_of(field) or None,
+        annotation=Annotated[hint, option],
+    )
+
+
+def _parsed(options: type[Options], raw: dict[str, Any]) -> dict[str, Any]:
+    """Keep what has a value, with lists and maps taken apart."""
+    parsed: dict[str, Any] = {}
+    for name, value in raw.items():
+        kind = _without_none(options.model_fields[name].annotation)
+        if value is None or value == []:
+            continue
+        if get_origin(kind) is dict:
+            parsed[name] = dict(_pair(name, item) for item in _split(value))
+        elif get_origin(kind) is tuple and _without_none(get_args(kind)[0]) is not str:
+            parsed[name] = _split(value)
+        else:
+            parsed[name] = value
+    return parsed
+
+
+def _split(values: Iterable[str]) -> list[str]:
+    return [item.strip() for value in values for item in value.split(",")]
+
+
+def _pair(name: str, item: str) -> tuple[str, str]:
+    key, equals, value = item.partition("=")
+    if not equals:
+        raise OptionError(f"{name} = {item!r} is no pair.", f"Write {flag_of(name)} 12=-100.")
+    return key.strip(), value.strip()
+
+
+def _without_none(kind: Any) -> Any:
+    """Strip `Annotated` and `| None` from a type."""
+    if get_origin(kind) is Annotated:
+        return _without_none(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        rest = [each for each in get_args(kind) if each is not type(None)]
+        return _without_none(rest[0]) if len(rest) == 1 else kind
+    return kind
+
+
+def _metavar(kind: Any) -> str:
+    kind = _without_none(kind)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return "|".join(map(str, inner))
+    if origin is tuple:
+        item = _metavar(inner[0])
+        return item if item == "TEXT" else f"{item},..."
+    if origin is dict:
+        return "=".join(map(_metavar, inner)) + ",..."
+    if origin in (Union, types.UnionType):
+        return "|".join(map(_metavar, inner))
+    return _METAVARS.get(kind, "")

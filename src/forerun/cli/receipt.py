@@ -1,0 +1,82 @@
+"""Who wrote each token, in colour, and the receipt: what a text cost and what is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from forerun.events import Result, Stats, TokenEvent
+
+__all__ = ["coloured", "legend", "print_receipt", "style_of"]
+
+_ACCEPTED = ("green", "cyan", "blue", "bright_green", "bright_cyan", "bright_blue")
+_TARGET = {"corrected": "yellow", "bonus": "magenta"}
+_MEANING = {
+    "corrected": "the target's own, where the draft failed",
+    "bonus": "the target's own, after all of the draft",
+}
+
+
+def style_of(token: TokenEvent, drafters: list[str]) -> str:
+    """The colour of a token; `drafters` gathers who has written so far, each gets its own."""
+    if token.drafter is None:
+        return _TARGET[token.source]
+    if token.drafter not in drafters:
+        drafters.append(token.drafter)
+    return _ACCEPTED[drafters.index(token.drafter) % len(_ACCEPTED)]
+
+
+def coloured(tokens: Iterable[TokenEvent], drafters: list[str]) -> Text:
+    """The text of these tokens, each piece in the colour of who wrote it."""
+    return Text.assemble(*((token.text, style_of(token, drafters)) for token in tokens))
+
+
+def legend(drafters: list[str]) -> Text:
+    """What the colours mean."""
+    accepted = [
+        (f"■ accepted from {name}", _ACCEPTED[index % len(_ACCEPTED)])
+        for index, name in enumerate(drafters)
+    ]
+    own = [(f"■ {source}: {_MEANING[source]}", style) for source, style in _TARGET.items()]
+    return Text("   ").join(Text(*part) for part in accepted + own)
+
+
+def print_receipt(console: Console, result: Result) -> None:
+    """Print what a text cost and what is promised about it."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in _lines(result):
+        table.add_row(name, Text(value))
+    console.print(table)
+
+
+def _lines(result: Result) -> Iterable[tuple[str, str]]:
+    stats = result.stats
+    yield "tokens", f"{stats.tokens} in {stats.passes} passes of the target"
+    yield "tokens per pass", f"{stats.tokens_per_pass:.2f}"
+    yield "acceptance", _kept(stats.accepted, stats.drafted)
+    for drafter, (drafted, accepted) in stats.by_drafter.items():
+        if len(stats.by_drafter) > 1:
+            yield f"  {drafter}", _kept(accepted, drafted)
+    yield "tokens per second", f"{stats.tokens_per_second:.1f}"
+    yield "time", _times(stats)
+    yield "weights read", f"{stats.weight_bytes_per_token / 1e6:.1f} MB per token"
+    yield "guarantee", result.guarantee + ("" if result.exact else ": NOT the target's exact law")
+    yield "seed", str(result.seed)
+    yield "ended by", result.finish_detail or result.finish_reason
+
+
+def _kept(accepted: int, drafted: int) -> str:
+    share = f" ({accepted / drafted:.0%})" if drafted else ""
+    return f"{accepted} of {drafted} drafted tokens{share}"
+
+
+def _times(stats: Stats) -> str:
+    return (
+        f"{stats.seconds:.2f} s, of it {stats.draft_seconds:.2f} s drafting; "
+        f"prompt of {stats.prompt_tokens} tokens {stats.prompt_seconds:.2f} s"
+    )

@@ -1,0 +1,79 @@
+"""What a terminal shows while a model is fetched and opened; nothing where nobody watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TransferSpeedColumn,
+)
+
+from forerun.cli.consoles import stderr
+from forerun.config import Loading
+
+if TYPE_CHECKING:
+    from forerun.api import LanguageModel
+    from forerun.models.pull import PullProgress
+
+__all__ = ["open_model", "pulling", "spinner"]
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """Show that work goes on."""
+    console = stderr()
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+@contextmanager
+def pulling(name: str) -> Iterator[Callable[[PullProgress], None]]:
+    """Show how far a pull is; yields what `pull` reports to."""
+    console = stderr()
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    stages = {"waiting": "Another pull of {} is under way", "downloading": "Fetching {}"}
+    with bar:
+        task = bar.add_task(f"Looking for {name}", total=None)
+        stage = ""
+
+        def report(news: PullProgress) -> None:
+            nonlocal stage
+            if news.stage != stage:
+                stage = news.stage
+                bar.reset(task, description=stages.get(stage, "Checking {}").format(name))
+            bar.update(task, completed=news.done, total=news.total)
+
+        yield report
+
+
+def open_model(loading: Loading) -> LanguageModel:
+    """Open a model, fetching it at first use, with something to look at meanwhile."""
+    from forerun.api import LanguageModel
+    from forerun.models.model import load_model
+    from forerun.models.pull import pull
+    from forerun.models.registry import MODELS
+
+    if loading.model in MODELS:
+        with pulling(loading.model) as report:
+            pull(loading.model, progress=report)
+    with spinner(f"Opening {loading.model}"):
+        return LanguageModel(load_model(loading.model), loading)
