@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from forerun.core.coins import Address, Coins
 from forerun.core.noise import Domain
 from forerun.core.proposal import Dense, Point, Proposal, Sparse
-from forerun.core.warp import Scores, State, law
+from forerun.core.warp import Scores, State, Warp, law
 from forerun.drafters.protocol import DraftRequest
 from forerun.errors import EngineError
 
@@ -46,17 +46,19 @@ def choose(
         masks leave none of the drafter's tokens.
 
     Raises:
-        EngineError: The request has neither noise nor coins, or the logits hold NaN or +inf.
+        EngineError: The request has neither noise nor coins, or the logits hold NaN or infinity.
     """
-    weighed = request.warp.weigh(logits, state)
-    if not np.isfinite(weighed).any():
+    if _nothing_left(request.warp, logits, state):
         return []
+    weighed = request.warp.weigh(logits, state)
     temperature = request.warp.sampling.temperature
     if temperature == 0:
         return _points(weighed, request.width)
     if request.noise is not None:
         noise = request.noise.gumbel(len(request.tokens) + depth, len(weighed))
-        return _points((weighed - weighed.max()) / temperature + noise, request.width)
+        with np.errstate(over="ignore"):  # what falls to -inf at a tiny temperature can't rank
+            log_q = (weighed - weighed.max()) / temperature
+        return _points(log_q + noise, request.width)
     if request.coins is None:
         raise EngineError("A draft's request has neither noise nor coins.")
     addresses = [Address(request.round, first + j + 1, Domain.DRAFT) for j in range(request.width)]
@@ -77,6 +79,18 @@ def likeliest(scores: Scores, most: int) -> list[int]:
     tokens = np.flatnonzero((scores >= border) & (scores > -np.inf))
     order = np.argsort(-scores[tokens], kind="stable")[:most]
     return [int(token) for token in tokens[order]]
+
+
+def _nothing_left(warp: Warp, logits: NDArray[np.float32], state: State) -> bool:
+    """Return whether no token is both known to the drafter and allowed by the masks.
+
+    A target in this state is broken, and the warp says so; a drafter just has no guess.
+    """
+    known = ~np.isneginf(logits)  # NaN is for the warp to refuse
+    if known.all():
+        return False  # masks alone always leave something
+    allowed = warp.weigh(np.zeros_like(logits), state) > -np.inf
+    return not (known & allowed).any()
 
 
 def _points(scores: Scores, width: int) -> list[tuple[int, Proposal]]:

@@ -1,0 +1,169 @@
+"""A small round loop over toy targets, and chance put in the hands of an enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.config import RuleName, Sampling
+from forerun.core.coins import Address, AddressedCoins, Coins
+from forerun.core.noise import Noise
+from forerun.core.rules import Chance, make_rule
+from forerun.core.scored import ScoredDraft
+from forerun.core.tree import ROOT, Draft
+from forerun.core.warp import Warp
+from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
+from forerun.drafters.table import DrafterKit, make_drafter
+from forerun.targets.toy import ToyTarget
+
+__all__ = ["Branching", "Text", "every_outcome", "fingerprint", "make", "write"]
+
+T = TypeVar("T")
+
+
+class Text:
+    """One text being written, under one rule with one seed."""
+
+    def __init__(
+        self,
+        sequence: int,
+        prompt: Sequence[int],
+        target: ToyTarget,
+        *,
+        rule: RuleName = "match",
+        sampling: Sampling | None = None,
+        budget: tuple[int, int] = (3, 1),
+        chance: int | Coins = 7,
+    ) -> None:
+        self.sequence = sequence
+        self.tokens = list(prompt)
+        self.prompt_length = len(prompt)
+        self.target = target
+        self.rule = make_rule(rule)
+        self.warp = Warp(sampling or Sampling(temperature=1.0), target.vocab_size)
+        self.state = self.warp.start(prompt)
+        self.length, self.width = budget
+        self.noise = Noise(chance if isinstance(chance, int) else 0)
+        self.coins = AddressedCoins(chance) if isinstance(chance, int) else chance
+        self.round = 0
+        self.drafts: list[Draft] = []
+
+    @property
+    def output(self) -> list[int]:
+        """The tokens after the prompt."""
+        return self.tokens[self.prompt_length :]
+
+    def request(self) -> DraftRequest:
+        """Return what a drafter is asked now."""
+        noisy = self.rule.draws_from == "noise"
+        return DraftRequest(
+            self.sequence,
+            tuple(self.tokens),
+            self.prompt_length,
+            self.length,
+            self.width,
+            self.warp,
+            self.state,
+            self.round,
+            noise=self.noise if noisy else None,
+            coins=None if noisy else self.coins,
+        )
+
+    def take(self, draft: Draft, most: int) -> Outcome:
+        """Verify the draft and write at most `most` tokens."""
+        texts = [[draft.nodes[n].token for n in draft.path(i)] for i in range(ROOT, len(draft))]
+        logits = np.array([self.target.logits_after(self.tokens + text) for text in texts])
+        scored = ScoredDraft(draft, logits, self.warp, self.state, len(self.tokens))
+        verdict = self.rule.verify(scored, Chance(self.noise, self.coins, self.round))
+        tokens = [*(draft.nodes[n].token for n in verdict.accepted), verdict.token][:most]
+        for token in tokens:
+            self.tokens.append(token)
+            self.state = self.state.advance(token)
+        self.round += 1
+        self.drafts.append(draft)
+        accepted = verdict.accepted[: len(tokens)]
+        return Outcome(self.sequence, draft, accepted, tuple(self.tokens), len(tokens))
+
+
+def write(drafter: Drafter | None, texts: Sequence[Text], count: int) -> None:
+    """Write `count` tokens of each text, all texts in one batch; then the drafter lets go."""
+    for text in texts:
+        if drafter:
+            drafter.open(text.sequence, text.tokens)
+    while running := [text for text in texts if len(text.output) < count]:
+        drafts = [Draft()] * len(running)
+        if drafter:
+            drafts = drafter.draft([text.request() for text in running])
+        pairs = zip(running, drafts, strict=True)
+        outcomes = [text.take(draft, count - len(text.output)) for text, draft in pairs]
+        if drafter:
+            drafter.observe(outcomes)
+    for text in texts:
+        if drafter:
+            drafter.free(text.sequence)
+
+
+def make(spec: str, vocab_size: int, script: tuple[int, ...] | None = None) -> Drafter:
+    """Return a drafter whose draft model, if it has one, is a toy of order 1."""
+    draft_model = ToyTarget.random(vocab_size, 1, 99)
+    drafter = make_drafter(spec, DrafterKit(vocab_size, lambda: draft_model, script))
+    assert drafter is not None
+    return drafter
+
+
+def fingerprint(draft: Draft, vocab_size: int) -> list[object]:
+    """Return all that a draft says, in comparable form."""
+    return [
+        (n.token, n.parent, n.proposal.dense(vocab_size).tolist(), n.drafter) for n in draft.nodes
+    ]
+
+
+class Branching:
+    """Coins that take the way a script says, and the first possible one after it.
+
+    Attributes:
+        probability: Of the way taken so far.
+        siblings: Scripts of the ways not taken, beyond the script.
+    """
+
+    def __init__(self, script: tuple[int, ...] = ()) -> None:
+        self.probability = 1.0
+        self.siblings: list[tuple[int, ...]] = []
+        self.addresses: list[Address] = []
+        self._script = script
+        self._taken: tuple[int, ...] = ()
+
+    def accept(self, address: Address, probability: float) -> bool:
+        """Go one way, and note the other if it is possible."""
+        yes = min(1.0, max(0.0, probability))
+        return bool(self.draw(address, np.array([1.0 - yes, yes])))
+
+    def draw(self, address: Address, weights: NDArray[np.float64]) -> int:
+        """Go one way, and note the other possible ones; an address twice is a mistake."""
+        assert address not in self.addresses, f"{address} is used twice"
+        self.addresses.append(address)
+        possible = np.flatnonzero(weights)
+        choice = 0
+        if len(possible) > 1:
+            depth = len(self._taken)
+            if depth < len(self._script):
+                choice = self._script[depth]
+            else:
+                self.siblings += [(*self._taken, i) for i in range(1, len(possible))]
+            self._taken = (*self._taken, choice)
+        index = int(possible[choice])
+        self.probability *= float(weights[index] / weights.sum())
+        return index
+
+
+def every_outcome(run: Callable[[Coins], T]) -> Iterator[tuple[float, T]]:
+    """Yield each outcome of `run` with its probability, by running it once for each."""
+    scripts: list[tuple[int, ...]] = [()]
+    while scripts:
+        coins = Branching(scripts.pop())
+        result = run(coins)
+        scripts += coins.siblings
+        yield coins.probability, result
