@@ -1,0 +1,1 @@
+"""The audit: what users run to see the promises kept on their machine."""
