@@ -1,0 +1,341 @@
+"""Options: every bound from both sides, every kind of value that callers pass, every refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from forerun.config import Ending, Generation, Loading, Options, Sampling, Speculation
+from forerun.errors import OptionError
+
+GROUPS = (Sampling, Speculation, Ending, Generation, Loading)
+
+LEAST, TINY = 5e-324, 2.0**-53
+# option: (values just inside, values just outside)
+BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
+    "repetition_penalty": ([LEAST, 1, 100], [0, -1, 100.1]),
+    "presence_penalty": ([-100, 0, 100], [-100.1, 100.1]),
+    "frequency_penalty": ([-100, 0, 100], [-100.1, 100.1]),
+    "temperature": ([0, -0.0, LEAST, 1000], [-LEAST, -1, 1000.1]),
+    "top_k": ([0, 1, 10**30], [-1]),
+    "top_p": ([LEAST, 1 - TINY, 1], [0, -0.0, -1, 1 + 2 * TINY]),
+    "min_p": ([0, LEAST, 1], [-LEAST, 1 + 2 * TINY]),
+    "seed": ([None, 0, 2**64 - 1], [-1, 2**64]),
+    "draft_length": ([0, 256, "auto"], [-1, 257, "AUTO", "", None]),
+    "draft_width": ([1, 64], [0, -1, 65]),
+    "max_tokens": ([0, 1, 10**30], [-1]),
+    "min_tokens": ([0, 256], [-1]),
+    "top_logprobs": ([0, 100], [-1, 101]),
+    "drafter": (["none", "auto", "lookup,suffix"], [""]),
+    "rule": (["match", "speculative", "block", "tree", "lenient"], ["Match", "", "mach"]),
+    "stop": ([(), ("\n",), ("a", "b")], [("",), ("a", ""), ""]),
+}
+WHOLE = ["top_k", "seed", "draft_length", "draft_width", "max_tokens", "min_tokens", "top_logprobs"]
+REAL = [
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "temperature",
+    "top_p",
+    "min_p",
+]
+INSIDE = [(name, value) for name, (inside, _) in BOUNDS.items() for value in inside]
+OUTSIDE = [(name, value) for name, (_, outside) in BOUNDS.items() for value in outside]
+
+
+def refusal(**values: Any) -> str:
+    with pytest.raises(OptionError) as caught:
+        Generation.make(**values)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), INSIDE)
+def test_values_inside_of_their_bounds_are_taken_as_they_are(name: str, value: object) -> None:
+    """Both ends included where the end is included."""
+    assert getattr(Generation.make(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(("name", "value"), OUTSIDE)
+def test_values_outside_of_their_bounds_are_refused_with_name_value_and_way_out(
+    name: str, value: object
+) -> None:
+    """The message names the option, the value, and says what the option is and its default."""
+    message = refusal(**{name: value})
+    offending = "" if name == "stop" else value
+    assert message.startswith(f"{name} = {offending!r}: ")
+    description = Generation.model_fields[name].description
+    assert description is not None
+    assert description in message
+    assert f"(default: {getattr(Generation(), name)!r})" in message
+
+
+def test_every_option_has_its_bounds_tested() -> None:
+    """A new option stands in the table above, or is none with bounds."""
+    without = {"allowed_tokens", "banned_tokens", "logit_bias", "lenience", "ignore_eos", "raw"}
+    assert set(BOUNDS) | without == set(Generation.model_fields)
+
+
+@pytest.mark.parametrize("name", WHOLE + REAL)
+@pytest.mark.parametrize("value", [True, False, np.True_, [1], {"a": 1}, "one", b"x", object()])
+def test_what_is_no_number_is_refused(name: str, value: object) -> None:
+    """Truth values too: `top_k=True` is a mistake, not a one."""
+    refusal(**{name: value})
+
+
+@pytest.mark.parametrize("name", WHOLE + REAL)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "nan", "inf", np.float32("nan")])
+def test_nan_and_infinity_are_refused(name: str, value: object) -> None:
+    """As numbers, as text, as numpy's."""
+    refusal(**{name: value})
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_half_a_token_is_refused(name: str) -> None:
+    """1.5 is not cut to 1."""
+    refusal(**{name: 1.5})
+    refusal(**{name: "1.5"})
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint8, np.int32, np.int64, np.uint64, str])
+def test_numpy_and_written_whole_numbers_are_taken(name: str, kind: Any) -> None:
+    """What argmax, a data frame or the environment gives becomes a plain int."""
+    value = getattr(Generation.make(**{name: kind(3)}), name)
+    assert value == 3
+    assert type(value) is int
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("kind", [float, int, np.float16, np.float32, np.float64, np.int64, str])
+def test_numpy_and_written_real_numbers_are_taken(name: str, kind: Any) -> None:
+    """They become a plain float."""
+    value = getattr(Generation.make(**{name: kind(1)}), name)
+    assert value == 1
+    assert type(value) is float
+
+
+def test_the_largest_seed_may_be_numpys() -> None:
+    """An unsigned 64-bit integer is just what a seed is."""
+    assert Generation.make(seed=np.uint64(2**64 - 1)).seed == 2**64 - 1
+
+
+@pytest.mark.parametrize("name", ["allowed_tokens", "banned_tokens"])
+@pytest.mark.parametrize(
+    "value", [(3, 1), [3, 1], ["3", "1"], np.array([3, 1]), range(3, -1, -2), (np.int32(3), 1)]
+)
+def test_token_lists_of_any_kind_become_tuples_of_int(name: str, value: object) -> None:
+    """Lists from JSON, arrays, ranges."""
+    ids = getattr(Generation.make(**{name: value}), name)
+    assert ids == (3, 1)
+    assert [type(token) for token in ids] == [int, int]
+
+
+@pytest.mark.parametrize("name", ["allowed_tokens", "banned_tokens"])
+@pytest.mark.parametrize("value", [3, "31", [True], [1.5], [None], ["x"]])
+def test_what_is_no_list_of_token_ids_is_refused(name: str, value: object) -> None:
+    """A single id, a string of digits, truth values."""
+    assert refusal(**{name: value}).startswith(f"{name} = ")
+
+
+@pytest.mark.parametrize(
+    "value", [{"12": -100}, {12: -100.0}, {np.int64(12): np.float32(-100)}, {"12": "-100"}]
+)
+def test_a_bias_may_come_from_json(value: object) -> None:
+    """JSON knows string keys only."""
+    assert Generation.make(logit_bias=value).logit_bias == {12: -100.0}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"x": 1}, {1: math.nan}, {1: math.inf}, {True: 1}, {1: True}, {1.5: 1}, [(1, 1)], 5, None],
+)
+def test_what_is_no_bias_is_refused(value: object) -> None:
+    """By name, with a default that is one."""
+    message = refusal(logit_bias=value)
+    assert message.startswith("logit_bias = ")
+    assert "(default: {})" in message
+
+
+def test_a_single_stop_string_is_one_stop_string() -> None:
+    """Not three strings of one letter each."""
+    assert Generation.make(stop="END").stop == ("END",)
+    assert Generation.make(stop=["END", "\n\n"]).stop == ("END", "\n\n")
+
+
+@pytest.mark.parametrize("value", [None, 3, [3], [None], b"x", [b"\xff"]])
+def test_what_is_no_stop_string_is_refused(value: object) -> None:
+    """Bytes that are no text included."""
+    assert refusal(stop=value).startswith("stop = ")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("temprature", "temperature"),
+        ("topk", "top_k"),
+        ("max_token", "max_tokens"),
+        ("stops", "stop"),
+        ("drafters", "drafter"),
+        ("logits_bias", "logit_bias"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(wrong: str, meant: str) -> None:
+    """A typing error must not be ignored."""
+    assert refusal(**{wrong: 1}) == f"There is no option {wrong!r}. Did you mean {meant!r}?"
+
+
+def test_an_option_unlike_any_other_is_refused_too() -> None:
+    """Without a guess, but with a way out."""
+    assert refusal(zzz=1) == "There is no option 'zzz'. See the reference of options."
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"lenience": 0.5}, ["lenience = 0.5", "'lenient'", "'match'", "leave lenience out"]),
+        ({"lenience": 1, "rule": "block"}, ["lenience = 1.0", "'block'"]),
+        ({"draft_width": 2, "rule": "block"}, ["draft_width = 2", "'block'", "width 1"]),
+        ({"draft_width": 2, "rule": "speculative"}, ["draft_width = 2", "'speculative'"]),
+        ({"draft_width": 2, "rule": "lenient", "lenience": 0.5}, ["draft_width = 2", "'lenient'"]),
+        (
+            {"min_tokens": 3, "max_tokens": 2},
+            ["min_tokens = 3", "max_tokens = 2", "lower", "raise"],
+        ),
+        ({"min_tokens": 257}, ["min_tokens = 257", "max_tokens = 256"]),
+    ],
+)
+def test_contradictions_are_refused_by_both_names(values: dict[str, Any], named: list[str]) -> None:
+    """The message says which two options disagree, and what to do."""
+    message = refusal(**values)
+    assert [part for part in named if part not in message] == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rule": "lenient", "lenience": 1e-9},
+        {"rule": "lenient"},
+        {"rule": "tree", "draft_width": 64},
+        {"rule": "match", "draft_width": 64, "draft_length": 256},
+        {"min_tokens": 7, "max_tokens": 7},
+        {"min_tokens": 0, "max_tokens": 0},
+    ],
+)
+def test_what_agrees_is_taken(values: dict[str, Any]) -> None:
+    """The checks for contradictions refuse nothing else."""
+    options = Generation.make(**values)
+    assert {name: getattr(options, name) for name in values} == values
+
+
+@pytest.mark.parametrize("lenience", [0, -0.5, 1.1, math.nan, True])
+def test_lenience_lies_above_0_and_up_to_1(lenience: object) -> None:
+    """0 would accept everything."""
+    assert refusal(rule="lenient", lenience=lenience).startswith("lenience = ")
+
+
+def test_a_value_of_any_length_makes_a_short_message() -> None:
+    """Strangers' input is shown, but not all of it."""
+    for value in ("9" * 10**5, ["x"] * 10**5, -(10**5000), {"a": "b" * 10**5}):
+        assert len(refusal(max_tokens=value)) < 400
+    assert len(refusal(**{"x" * 10**5: 1})) < 400
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_defaults_are_valid_and_described(group: type[Options]) -> None:
+    """Each default passes its own check, and each option has one sentence of help."""
+    assert group.make(**dict(group())) == group()
+    for name, field in group.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_refuses_alike_however_it_is_built(group: type[Options]) -> None:
+    """By call, by `make`, by `replace`: pydantic's own error never gets out."""
+    for build in (group, group.make, group().replace):
+        with pytest.raises(OptionError, match="no option 'nonsense'"):
+            build(nonsense=1)
+
+
+def test_options_cannot_be_changed() -> None:
+    """Two requests may share them."""
+    options = Generation.make(temperature=0.5)
+    with pytest.raises(ValidationError, match="frozen"):
+        options.temperature = 1.0
+    with pytest.raises(ValidationError):
+        del options.temperature
+
+
+def test_the_callers_own_collections_stay_theirs() -> None:
+    """What is changed after the call changes no option."""
+    bias, stop, banned = {1: 1.0}, ["a"], [1]
+    options = Generation.make(logit_bias=bias, stop=stop, banned_tokens=banned)
+    bias[2], stop[0], banned[0] = 2.0, "b", 2
+    assert (options.logit_bias, options.stop, options.banned_tokens) == ({1: 1.0}, ("a",), (1,))
+
+
+def test_replace_changes_a_copy_and_checks_it() -> None:
+    """The rest is kept, the original too, and contradictions are found across old and new."""
+    options = Generation.make(max_tokens=5, logit_bias={1: 2}, seed=3)
+    changed = options.replace(temperature=1)
+    assert options.temperature == 0
+    assert changed == Generation.make(max_tokens=5, logit_bias={1: 2}, seed=3, temperature=1)
+    with pytest.raises(OptionError, match="min_tokens = 6"):
+        options.replace(min_tokens=6)
+
+
+values = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.sampled_from(inside)
+        for name, (inside, _) in BOUNDS.items()
+        if name != "min_tokens"
+    }
+    | {
+        "logit_bias": st.dictionaries(st.integers(0, 9), st.floats(-100, 100)),
+        "allowed_tokens": st.lists(st.integers(0, 9)),
+        "ignore_eos": st.booleans(),
+    },
+)
+
+
+@given(values)
+def test_options_survive_json(chosen: dict[str, Any]) -> None:
+    """Written as JSON and read again they are the same options."""
+    if chosen.get("rule") in ("block", "speculative", "lenient"):
+        chosen.pop("draft_width", None)
+    options = Generation.make(**chosen)
+    text = json.dumps(options.model_dump(mode="json"), allow_nan=False)
+    assert Generation.make(**json.loads(text)) == options
+
+
+@pytest.mark.parametrize(
+    ("values_", "has"),
+    [
+        ({}, False),
+        ({"repetition_penalty": 1.01}, True),
+        ({"presence_penalty": -0.5}, True),
+        ({"frequency_penalty": 0.1}, True),
+        ({"presence_penalty": -0.0, "temperature": 2, "logit_bias": {1: 1}}, False),
+    ],
+)
+def test_the_text_is_counted_only_if_a_penalty_asks(values_: dict[str, Any], has: bool) -> None:
+    """Each of the three alone is enough, negative values too."""
+    assert Sampling.make(**values_).has_penalties is has
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("model", ""), ("draft_layers", 0), ("draft_layers", True), ("context", 1), ("context", -5)],
+)
+def test_loading_has_bounds_too(name: str, value: object) -> None:
+    """A context needs room for a prompt's token and one more."""
+    with pytest.raises(OptionError, match=f"{name} = "):
+        Loading.make(**{name: value})
