@@ -156,6 +156,15 @@ class Judge:
         size = llama_cpp.llama_vocab_n_tokens(self._vocab)
         return [i for i in range(size) if llama_cpp.llama_vocab_is_eog(self._vocab, i)]
 
+    def pieces(self) -> str:
+        """Return a digest of the bytes of every token, special ones included."""
+        digest, buffer = hashlib.sha256(), ctypes.create_string_buffer(1 << 16)
+        for token in range(llama_cpp.llama_vocab_n_tokens(self._vocab)):
+            size = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, 1 << 16, 0, True)
+            assert size >= 0
+            digest.update(size.to_bytes(4, "little") + buffer.raw[:size])
+        return digest.hexdigest()
+
     def add_bos(self) -> bool:
         """Return whether llama.cpp begins a text with the begin token."""
         return bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
@@ -260,7 +269,8 @@ def make_default(path: Path) -> None:
         special = judge.encode(text, special=True)
         cases.append([text, plain, special if special != plain else None])
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    write("default_model", {"ends": judge.ends(), "sha256": digest}, cases)
+    header = {"ends": judge.ends(), "pieces": judge.pieces(), "sha256": digest}
+    write("default_model", header, cases)
 
 
 def make_pretokenizers(model: dict[str, Any], folder: Path) -> None:
@@ -274,7 +284,8 @@ def make_pretokenizers(model: dict[str, Any], folder: Path) -> None:
         ids = [judge.encode(text, special=len(text) % 2 == 1) for text in cases]
         row = {"names": [], "add_bos": judge.add_bos(), "ids": ids}
         found.setdefault(json.dumps([judge.add_bos(), ids]), row)["names"].append(name)
-    write("pretokenizers", {"metadata": metadata, "texts": cases}, found.values())
+    header = {"metadata": metadata, "pieces": judge.pieces(), "texts": cases}
+    write("pretokenizers", header, found.values())
 
 
 def make_sentencepiece(model: dict[str, Any], folder: Path) -> None:
@@ -289,6 +300,7 @@ def make_sentencepiece(model: dict[str, Any], folder: Path) -> None:
                 "add_space_prefix": is_on,
                 "ends": judge.ends(),
                 "add_bos": judge.add_bos(),
+                "pieces": judge.pieces(),
                 "ids": [judge.encode(text, special=False) for text in cases],
                 "special_ids": [judge.encode(text, special=True) for text in cases],
             }

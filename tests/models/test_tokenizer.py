@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 from collections.abc import Iterator
@@ -43,6 +44,14 @@ def tokenizer(default_model: Path) -> Tokenizer:
     return default_tokenizer(default_model)
 
 
+def pieces_digest(tokenizer: Tokenizer) -> str:
+    """A digest of every token's bytes, as the fixtures have it from llama.cpp."""
+    digest = hashlib.sha256()
+    for piece in map(tokenizer.token_bytes, range(tokenizer.vocab_size)):
+        digest.update(len(piece).to_bytes(4, "little") + piece)
+    return digest.hexdigest()
+
+
 def small(**changes: object) -> dict[str, Any]:
     """The metadata of the small byte-level vocabulary, some keys changed."""
     metadata = dict(fixture("pretokenizers")[0]["metadata"])
@@ -77,6 +86,7 @@ def test_ids_are_llama_cpps_on_the_default_model(tokenizer: Tokenizer) -> None:
     header, cases = fixture("default_model")
     assert len(cases) >= 10_000
     assert sorted(tokenizer.eos_ids) == header["ends"]
+    assert pieces_digest(tokenizer) == header["pieces"]
     for text, plain, special in cases:
         assert tokenizer.encode(text) == plain, text
         assert tokenizer.encode(text, special=True) == (plain if special is None else special), text
@@ -119,6 +129,7 @@ def test_every_listed_pretokenizer_is_llama_cpps(name: str) -> None:
     (family,) = [family for family in families if name in family["names"]]
     tokenizer = Tokenizer.from_metadata(small(pre=name))
     assert tokenizer.add_bos == family["add_bos"]
+    assert pieces_digest(tokenizer) == header["pieces"]
     for text, ids in zip(header["texts"], family["ids"], strict=True):
         assert tokenizer.encode(text, special=len(text) % 2 == 1, bos=False) == ids, text
 
@@ -154,6 +165,7 @@ def test_sentencepiece_ids_are_llama_cpps(prefix: bool) -> None:
     tokenizer = Tokenizer.from_metadata(sentencepiece(add_space_prefix=prefix))
     assert tokenizer.add_bos == variant["add_bos"]
     assert sorted(tokenizer.eos_ids) == variant["ends"]
+    assert pieces_digest(tokenizer) == variant["pieces"]
     rows = zip(header["texts"], variant["ids"], variant["special_ids"], strict=True)
     for text, plain, special in rows:
         assert tokenizer.encode(text, bos=False) == plain, text
