@@ -16,7 +16,7 @@ def spell(*words: str) -> list[str]:
     return [word.replace("|", "") for word in words]
 
 
-MACHINE = spell("/wo|rk/", "/ro|ot/", "/ho|me/", "/Us|ers/", "/op|t/")
+MACHINE = spell("/wo|rk/", "/ro|ot/", "/op|t/")
 HOSTS = spell("py|pi.org", "python|hosted.org", "download.py|torch.org", "npm|js.org")
 HOSTS += spell("deb.|debian.org", "crates|.io", "proxy.go|lang.org")
 # A machine's path begins a word: behind a letter, dot or slash it is a relative path or a URL.
@@ -77,8 +77,8 @@ def test_the_search_finds_a_planted_word(text: str) -> None:
     [
         "a network issue, an issue of trust",
         "transformers #32867",
-        *spell("docs/ho|me/page and src/wo|rk/x", "https://host.example/wo|rk/x"),
-        "~/.cache",
+        *spell("docs/op|t/page and src/wo|rk/x", "https://host.example/wo|rk/x"),
+        "~/.cache and /home/me",
     ],
 )
 def test_the_search_leaves_plain_words_alone(text: str) -> None:
