@@ -136,6 +136,12 @@ class Stats:
         """Bytes of weights read for each emitted token."""
         return self.weight_bytes / self.tokens if self.tokens else 0.0
 
+    def count_pass(self, tokens: int, weight_bytes: int) -> None:
+        """Count one pass of the target: how many tokens it brought and bytes of weights it read."""
+        self.passes += 1
+        self.tokens += tokens
+        self.weight_bytes += weight_bytes
+
     def count_draft(self, drafter: str, accepted: bool) -> None:
         """Count one drafted token."""
         tally = self.by_drafter.setdefault(drafter, [0, 0])

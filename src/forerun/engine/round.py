@@ -45,15 +45,16 @@ def run_round(
         verdict = request.rule.verify(on_draft, request.chance)
         happened = _cut(request, on_draft, verdict)
         emitted = len(request.tokens) - position
+        kept = verdict.accepted[:emitted]
+        request.stats.count_pass(emitted, target.weight_bytes)
+        events += [_tell(request, draft, kept, emitted), *happened]
         path = [start, *(start + 1 + node for node in verdict.accepted[: emitted - 1])]
         assert request.sequence is not None
         target.commit(request.sequence, path)
-        kept = verdict.accepted[:emitted]
         outcomes.append(Outcome(request.name, draft, kept, tuple(request.tokens), emitted))
-        events += [_tell(request, draft, kept, emitted), *happened]
         request.round += 1
     _observe(drafters, outcomes)
-    _count(target, requests, (begun, drafted, scored, time.perf_counter()))
+    _clock(requests, (begun, drafted, scored, time.perf_counter()))
     return events
 
 
@@ -169,9 +170,7 @@ def _token_event(
 
 
 def _tell(request: Request, draft: Draft, kept: Sequence[int], emitted: int) -> RoundEvent:
-    """Describe the round, and count what it brought."""
-    request.stats.tokens += emitted
-    request.stats.passes += 1
+    """Describe the round, and count its draft."""
     held = set(kept)
     for index, node in enumerate(draft.nodes):
         request.stats.count_draft(node.drafter, index in held)
@@ -188,11 +187,10 @@ def _observe(drafters: Sequence[Drafter | None], outcomes: Sequence[Outcome]) ->
         drafter.observe(mine)
 
 
-def _count(target: Target, requests: Sequence[Request], times: tuple[float, ...]) -> None:
+def _clock(requests: Sequence[Request], times: tuple[float, ...]) -> None:
     begun, drafted, scored, ended = times
     for request in requests:
         stats = request.stats
-        stats.weight_bytes += target.weight_bytes
         stats.seconds += ended - begun
         stats.draft_seconds += drafted - begun
         stats.pass_seconds += scored - drafted
