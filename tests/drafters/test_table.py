@@ -72,15 +72,15 @@ def test_the_first_with_a_guess_drafts() -> None:
 
 def test_all_of_them_follow_whoever_drafts() -> None:
     """What the first ones drafted and what came of it is known to the last, as if it were alone."""
-    together, alone = make("random,bigram", 6), make("bigram", 6)
+    together: Any = make("random,bigram", 6)
+    alone: Any = make("bigram", 6)
     for drafter in (together, alone):
         drafter.open(1, [0, 1, 2, 0])
         text = Text(1, [0, 1, 2, 0], TARGET)
         drafter.observe([text.take(drafter.draft([text.request()])[0], 1)])
         drafter.fork(1, 2)
         drafter.rollback(2, 2)
-    last: Any = together._drafters[1]  # type: ignore[attr-defined]
-    seen = [one._memories for one in (last, alone)]
+    seen = [one._memories for one in (together._drafters[1], alone)]
     assert {s: vars(m) for s, m in seen[0].items()} == {s: vars(m) for s, m in seen[1].items()}
     together.free(1)
     assert set(seen[0]) == {2}

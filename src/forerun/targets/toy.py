@@ -102,8 +102,8 @@ class ToyTarget:
             fits = 0 <= index < len(rows) and rows[index].sequence == sequence
             if not fits or rows[index].parent != parent:
                 raise EngineError(f"Row {index} does not continue the path {list(path)}.")
-            tokens.append(rows[index].token)
             parent = index
+        tokens += [rows[index].token for index in path]
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` committed tokens."""
