@@ -186,17 +186,22 @@ class LanguageModel:
             )
         return ReferenceTarget(model, context=self.loading.context)
 
-    def _advance(self, stream: Stream) -> None:
-        """Run one round for all texts that grow, unless `stream` has news already."""
+    def _advance(self, stream: Stream, request: Request) -> bool:
+        """Run one round for all texts that grow; return False if `stream` will hear no more."""
         with self._lock:
             if stream.has_news:
-                return
+                return True
+            # Read to its end before, closed, or cut short with others by a round that failed.
+            interrupted = request.finish is not None and request.finish[0] == "interrupted"
+            if interrupted or request.name not in self._listeners:
+                return False
             for event in self._scheduler.step():
                 listener = self._listeners.get(event.request)
                 if listener is not None:
                     listener.hear(event)
                 if isinstance(event, Result):
                     self._listeners.pop(event.request, None)
+            return True
 
     def _cancel(self, request: Request) -> None:
         with self._lock:
@@ -229,7 +234,8 @@ class Stream:
                     yield event
                     if isinstance(event, Result):
                         return
-                self._lm._advance(self)
+                if not self._lm._advance(self, self._request):
+                    return
         finally:
             self.close()
 
