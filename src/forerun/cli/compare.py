@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -55,33 +57,36 @@ def _check(generation: Generation) -> None:
 
 def _write_both(lm: LanguageModel, prompt: str, asks: list[Generation]) -> list[Result]:
     """Write one after the other, so that neither slows the other; a terminal sees them grow."""
+    console = stdout()
     panes: list[Panel] = []
+    drafters: list[str] = []
     results: list[Result] = []
-    titles = ("plain", "speculative")
-    with patient() as interruption, Live(console=stdout(), refresh_per_second=8) as live:
-        for title, ask in zip(titles, asks, strict=True):
-            stream = lm.stream(prompt, **dict(ask))
+    with patient() as interruption, ExitStack() as stack:
+        live = None
+        if console.is_terminal:
+            live = stack.enter_context(Live(console=console, transient=True, refresh_per_second=8))
+        for title, ask in zip(("plain", "speculative"), asks, strict=True):
             panes.append(Panel(""))
-            _follow(stream, title, panes, live, interruption)
-            results.append(stream.result)
+            for result in _growing(lm.stream(prompt, **dict(ask)), interruption):
+                panes[-1] = _pane(title, result, drafters)
+                if live is not None:
+                    live.update(_side_by_side(console, panes, drafters))
+            results.append(result)
             if interruption.came:
                 break
+    console.print(_side_by_side(console, panes, drafters))
     return results
 
 
-def _follow(
-    stream: Stream, title: str, panes: list[Panel], live: Live, interruption: Interruption
-) -> None:
-    drafters: list[str] = []
+def _growing(stream: Stream, interruption: Interruption) -> Iterator[Result]:
+    """The text after each round, at last the whole."""
     for _ in stream.events():
-        if stream.has_news:
-            continue
-        result = stream.result
-        panes[-1] = _pane(title, result, drafters)
-        live.update(_side_by_side(live.console, panes, drafters))
-        if interruption.came:
-            break
+        if not stream.has_news:
+            yield stream.result
+            if interruption.came:
+                break
     stream.close()
+    yield stream.result
 
 
 def _pane(title: str, result: Result, drafters: list[str]) -> Panel:
@@ -107,4 +112,4 @@ def _conclude(console: Console, plain: Result, speculative: Result) -> None:
     passes = f"{ours.stats.passes} passes of the target instead of {theirs.stats.passes}"
     time = f"{ours.stats.seconds:.2f} s instead of {theirs.stats.seconds:.2f} s"
     same = f"The same {len(ours.token_ids)} tokens: {passes}, {time}."
-    console.print(Text(same, "bold green"))
+    console.print(Text(same, "bold green"), soft_wrap=True)

@@ -1,0 +1,56 @@
+"""A tiny model that can chat, and the command line run in this process or in its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from forerun.cli.main import app
+from models.tiny_gguf import Tiny
+
+TEMPLATE = (
+    "{% for message in messages %}<|endoftext|>{{ message.role }}: {{ message.content }}"
+    "<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+Run = Callable[..., Result]
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model with a chat template and a long context."""
+    metadata = {"tokenizer.chat_template": TEMPLATE}
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    return Tiny(context=4096, metadata=metadata).write(path)
+
+
+@pytest.fixture
+def run(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line in this process, on the tiny model unless told otherwise."""
+    monkeypatch.setenv("FORERUN_MODEL", str(tiny))
+
+    def run(*arguments: str, stdin: str = "") -> Result:
+        return CliRunner().invoke(app, list(arguments), input=stdin, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def start(tiny: Path) -> Start:
+    """Starts the command line in a process of its own, with pipes for all three streams."""
+
+    def start(*arguments: str | bytes, **settings: Any) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "FORERUN_MODEL": str(tiny), **settings.pop("env", {})}
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | settings
+        command = [sys.executable, "-m", "forerun", *arguments]
+        return subprocess.Popen(command, env=environment, **pipes)
+
+    return start

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forerun
+from models.tiny_gguf import Tiny
+
+ASK = ("--max-tokens", "6", "--seed", "3")
+
+
+@pytest.fixture(scope="session")
+def lm(tiny: Path) -> forerun.LanguageModel:
+    return forerun.load(str(tiny))
+
+
+def answers(lm: forerun.LanguageModel, *questions: str) -> list[str]:
+    """What one conversation answers, turn by turn."""
+    messages: list[dict[str, str]] = []
+    for question in questions:
+        messages.append({"role": "user", "content": question})
+        text = lm.generate(messages, max_tokens=6, seed=3).text
+        messages.append({"role": "assistant", "content": text})
+    return [each["content"] for each in messages[1::2]]
+
+
+def chatted(run: Any, *lines: str, options: tuple[str, ...] = ASK) -> Any:
+    result = run("chat", *options, stdin="".join(f"{line}\n" for line in lines))
+    assert result.exit_code == 0
+    return result
+
+
+def test_every_turn_knows_the_turns_before(run: Any, lm: forerun.LanguageModel) -> None:
+    """The second answer is the one to both questions and the first answer; EOF ends the chat."""
+    first, second = answers(lm, "the", "then")
+    assert second != answers(lm, "then")[0]
+    assert chatted(run, "the", "then").stdout == f"{first}\n{second}\n"
+
+
+def test_clear_begins_anew(run: Any, lm: forerun.LanguageModel) -> None:
+    """After /clear a question is answered as the first one of a conversation."""
+    first, second = answers(lm, "the")[0], answers(lm, "then")[0]
+    assert chatted(run, "the", "/clear", "then").stdout == f"{first}\n{second}\n"
+
+
+def test_exit_ends_it(run: Any, lm: forerun.LanguageModel) -> None:
+    """Nothing after /exit is heard."""
+    assert chatted(run, "the", "/exit", "then").stdout == answers(lm, "the")[0] + "\n"
+
+
+def test_show_switches_receipts(run: Any) -> None:
+    """/show turns the receipt on and off again."""
+    errors = chatted(run, "the", "/show", "then", "/show", "in").stderr
+    assert errors.count("tokens per pass") == 1
+
+
+def test_an_unknown_command_and_an_empty_line_are_no_turns(
+    run: Any, lm: forerun.LanguageModel
+) -> None:
+    """A slip does not reach the model; help is shown."""
+    result = chatted(run, "/shwo", "", "the")
+    assert result.stdout == answers(lm, "the")[0] + "\n"
+    assert result.stderr.count("/clear") == 2
+
+
+def test_a_question_too_long_leaves_the_conversation(run: Any, lm: forerun.LanguageModel) -> None:
+    """What does not fit is refused with a way on, and the next turn knows the ones before."""
+    first, second = answers(lm, "the", "then")
+    result = chatted(run, "the", "in " * 3000, "then")
+    assert result.stdout == f"{first}\n{second}\n"
+    assert "the context 4096" in " ".join(result.stderr.split())
+    assert "The conversation is kept" in result.stderr
+
+
+def test_a_full_context_is_said(run: Any) -> None:
+    """An answer that the context cuts says so and names the way on."""
+    options = ("--max-tokens", "500", "--ignore-eos", "--context", "64")
+    result = chatted(run, "the", options=options)
+    assert "The context is full" in result.stderr
+
+
+def test_a_model_without_a_template_cannot_chat(run: Any, tmp_path: Path) -> None:
+    """It is refused before the first question, with another way to use the model."""
+    path = Tiny().write(tmp_path / "raw.gguf")
+    result = run("chat", "-m", str(path), stdin="the\n")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "generate --raw" in result.stderr

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun import __version__
+from forerun.models.registry import find_registered
+
+
+def checks(run: Any, code: int) -> dict[str, dict[str, str]]:
+    """The findings by name, after a run that ends with `code`."""
+    result = run("doctor", "--json")
+    assert result.exit_code == code
+    record = json.loads(result.stdout)
+    assert record["ok"] is (code == 0)
+    return {check["name"]: check for check in record["checks"]}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder."""
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_fresh_machine_is_well(run: Any) -> None:
+    """No model yet is a warning that names the command; everything known is told."""
+    found = checks(run, 0)
+    assert found["forerun"]["found"] == __version__
+    assert np.__version__ in found["numpy"]["found"]
+    names = {"python", "packages", "processor", "instructions", "cores", "memory", "cache", "pip"}
+    assert names <= set(found)
+    assert found["model smollm2"]["state"] == "warn"
+    assert "forerun pull" in found["model smollm2"]["way_out"]
+
+
+def test_a_wrong_model_file_fails(run: Any, cache: Path) -> None:
+    """A file of the right name and size with another checksum is found, and how to mend it."""
+    model = find_registered("smollm2")
+    (cache / "models").mkdir()
+    with (cache / "models" / model.file_name).open("wb") as file:
+        file.truncate(model.size)
+    found = checks(run, 1)["model smollm2"]
+    assert found["state"] == "fail"
+    assert "forerun pull" in found["way_out"]
+
+
+def test_a_cache_that_cannot_be_written_fails(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache below a file has no place for a model, and FORERUN_CACHE is the way out."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / "file" / "cache"))
+    found = checks(run, 1)["cache"]
+    assert found["state"] == "fail"
+    assert "FORERUN_CACHE" in found["way_out"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_table_says_the_same(run: Any) -> None:
+    """Each finding is a line that begins with its state."""
+    names = [*checks(run, 0)]
+    lines = [line.split(maxsplit=1) for line in run("doctor").stdout.splitlines()]
+    told = [line[1] for line in lines if line[0] in ("ok", "warn", "fail")]
+    assert len(told) == len(names)
+    assert all(line.startswith(name) for line, name in zip(told, names, strict=True))
+
+
+@pytest.mark.model
+def test_the_default_model_is_sound(run: Any) -> None:
+    """The fetched file has the right checksum."""
+    assert checks(run, 0)["model smollm2"]["state"] == "ok"
