@@ -290,6 +290,10 @@ HUNGRY = {
     "filter slice": "{{ [1] | slice(10**9) | list }}",
     "filter trim": A_MILLION + "{{ s | trim(chars='b' * 999999 ~ 'a') }}",
     "filter sort": "{{ (range(99999) | list * 99) | sort | length }}",
+    "filter groupby": "{{ ([1] * 99999) | groupby('x', default='y' * 99999) | length }}",
+    "filter map": "{{ ([[[0]]] * 9999) "
+    "| map(attribute='0' ~ '.0' * 9999, default=1) | list | length }}",
+    "filter sort attributes": "{{ ([{'a': 1}] * 9999) | sort(attribute='a' ~ ',a' * 9999) }}",
     "method ljust": "{{ 'x'.ljust(10**9) }}",
     "method zfill": "{{ 'x'.zfill(10**9) }}",
     "method join": "{{ ('x' * 99999).join(range(99999) | map('string')) }}",

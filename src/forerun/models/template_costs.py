@@ -159,6 +159,12 @@ def _listing(_: Budget, values: Any) -> int:
     return len(values) if hasattr(values, "__len__") else 0
 
 
+def _grouping(
+    budget: Budget, values: Any, attribute: Any = None, default: Any = None, *_: Any, **__: Any
+) -> int:
+    return _listing(budget, values) * budget.weigh(default)  # each key is a copy in small letters
+
+
 def _rounding(_: Budget, value: Any, precision: Any = 0, *__: Any, **___: Any) -> int:
     if not isinstance(precision, int) or abs(precision) > 100:
         refuse("rounding to more than a hundred digits")
@@ -201,6 +207,7 @@ GROWTH: dict[str, Callable[..., int]] = {
     "trim": lambda budget, value, chars=None: _searching(budget, value, chars or ""),
     "indent": _indenting,
     "batch": _cutting,
+    "groupby": _grouping,
     "slice": _cutting,
     "round": _rounding,
     "sum": _summing,

@@ -180,6 +180,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Look up an item, having paid for hashing the key."""
+        self.budget.charge(2)  # filters come here for every part of `attribute="a.b.c"`
         if not isinstance(argument, (str, int)):
             self.budget.weigh(argument)
         return super().getitem(obj, argument)
