@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forerun.core.coins import Address, AddressedCoins, pick
@@ -311,12 +311,14 @@ def test_a_coin_cannot_accept_what_has_no_probability() -> None:
         assert not Fixed(u).accept(SOMEWHERE, math.nan)
 
 
+@example([1, 1], 0.5)
+@example([1, 0, 2, 1], 0.25)
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any),
-    st.integers(0, 63).map(lambda i: (i + 0.5) / 64),
+    st.integers(1, 127).map(lambda i: i / 128),
 )
 def test_pick_is_the_cell_that_holds_u(weights: list[int], u: float) -> None:
-    """Judged in rational numbers: the first index whose cumulated share exceeds u."""
+    """Judged in rational numbers: the first index whose cumulated share exceeds u, borders too."""
     total, reached, expected = sum(weights), Fraction(0), None
     for index, weight in enumerate(weights):
         reached += Fraction(weight, total)
