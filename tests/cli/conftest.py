@@ -21,7 +21,7 @@ TEMPLATE = (
 )
 
 Run = Callable[..., Result]
-Start = Callable[..., "subprocess.Popen[bytes]"]
+Start = Callable[..., Any]  # a subprocess.Popen of bytes
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def run(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def start(tiny: Path) -> Start:
     """Starts the command line in a process of its own, with pipes for all three streams."""
 
-    def start(*arguments: str | bytes, **settings: Any) -> subprocess.Popen[bytes]:
+    def start(*arguments: str | bytes, **settings: Any) -> Any:
         environment = {**os.environ, "FORERUN_MODEL": str(tiny), **settings.pop("env", {})}
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | settings
         command = [sys.executable, "-m", "forerun", *arguments]

@@ -223,6 +223,7 @@ def test_a_name_nearly_right_is_suggested(run: Any) -> None:
 @pytest.mark.model
 def test_the_default_model_writes_the_same_text_with_any_seeded_drafter(run: Any) -> None:
     """On the default model, `--json` with and without drafts has the same token ids."""
+    ask: tuple[str, ...]
     ask = ("generate", "the sea, the sea, the sea, the", "-m", "smollm2", "--max-tokens", "4")
     ask += ("--raw", "--temperature", "1", "--seed", "7", "--json")
     plain = lines(run(*ask, "--drafter", "none").stdout)[-1]

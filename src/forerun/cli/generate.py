@@ -26,7 +26,10 @@ __all__ = ["Printer", "generate", "run_stream"]
 
 @with_options
 def generate(
-    prompt: Annotated[str, typer.Argument(help="What to go on from; - reads standard input.")],
+    prompt: Annotated[
+        str,
+        typer.Argument(metavar="PROMPT", help="What to go on from; - reads standard input."),
+    ],
     loading: Loading,
     generation: Generation,
     show: Annotated[

@@ -16,7 +16,7 @@ _DEFAULT = Loading().model
 
 
 def pull(
-    name: Annotated[str, typer.Argument(help="The model's name.")] = _DEFAULT,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The model's name.")] = _DEFAULT,
 ) -> None:
     """Fetch a model, unless it is there already, and print its path."""
     from forerun.models.pull import pull as fetch
