@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forerun.models.chat_template import ChatTemplate
-
 from forerun.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
 from forerun.models.architecture import Architecture
+from forerun.models.chat_template import ChatTemplate
 from forerun.models.gguf_file import GGUFFile
 from forerun.models.pull import PullProgress, pull
 from forerun.models.registry import MODELS, find_registered

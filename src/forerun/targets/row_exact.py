@@ -71,11 +71,12 @@ def _measure_safe_rows(weight: Array) -> int:
     outputs, inputs = weight.shape
     rows = np.random.default_rng(0).standard_normal((LARGEST_CALL, inputs), dtype=np.float32)
     expected = rows @ weight.T
-    probed = _PROBED_SMALL if outputs * inputs <= _SMALL else _PROBED
+    is_small = outputs * inputs <= _SMALL
+    probed = _PROBED_SMALL if is_small else _PROBED
     safe = probed[0]
     for count in probed:
-        # First and last: a row's place in the call must not matter either.
-        for start in (0, LARGEST_CALL - count):
+        # The last rows, first in a call of their own: a row's place must not matter either.
+        for start in (LARGEST_CALL - count, 0)[: 1 + is_small]:
             part = rows[start : start + count] @ weight.T
             if not np.array_equal(part, expected[start : start + count]):
                 safe = count + 1
