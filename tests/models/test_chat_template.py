@@ -294,6 +294,7 @@ HUNGRY = {
     "filter map": "{{ ([[[0]]] * 9999) "
     "| map(attribute='0' ~ '.0' * 9999, default=1) | list | length }}",
     "filter sort attributes": "{{ ([{'a': 1}] * 9999) | sort(attribute='a' ~ ',a' * 9999) }}",
+    "filter chain": "{{ range(1, 99999) " + "| select " * 40 + "| list | length }}",
     "method ljust": "{{ 'x'.ljust(10**9) }}",
     "method zfill": "{{ 'x'.zfill(10**9) }}",
     "method join": "{{ ('x' * 99999).join(range(99999) | map('string')) }}",

@@ -206,6 +206,16 @@ def test_no_merge_and_no_word_becomes_a_control_token() -> None:
     assert not set(Tokenizer.from_metadata(metadata).encode("</s>", bos=False)) & {1, 2}
 
 
+def test_what_cannot_be_spelt_still_stands_between() -> None:
+    """A byte without a token is left out, and its two sides are not merged across it."""
+    metadata = tiny({"!!": 1}, ["! !"])
+    metadata[PREFIX + "tokens"][metadata[PREFIX + "tokens"].index("#")] = "unused"
+    tokenizer = Tokenizer.from_metadata(metadata)
+    assert tokenizer.missing_bytes == {ord("#")}
+    assert tokenizer.encode("!#!") == tokenizer.encode("!") * 2
+    assert tokenizer.encode("!!") == [256]
+
+
 def test_user_defined_tokens_are_always_found_the_longest_first() -> None:
     """A user-defined token is ordinary text, and a longer special token wins over a shorter."""
     tokenizer = Tokenizer.from_metadata(tiny({"<t>": 4, "t>": 4, "<x><t>": 3}, []))
