@@ -49,11 +49,11 @@ ENDINGS: dict[str, dict[str, object]] = {
     "at least 9": {"min_tokens": 9},
     "6 at most": {"max_tokens": 6, "ignore_eos": True},
     "2 at most": {"max_tokens": 2, "ignore_eos": True},
-    "stop strings": {"stop": ("ab", "e", "rs")},
-    "stop strings after 5": {"stop": ("d", "bm", "kc"), "min_tokens": 5, "ignore_eos": True},
-    "likely end": {"logit_bias": {19: 1.5}, "min_tokens": 3},
+    "stop strings": {"stop": ("ab", "dc", "f", "eg")},
+    "stop strings after 5": {"stop": ("d", "bc", "aeb"), "min_tokens": 5, "ignore_eos": True},
+    "likely end": {"logit_bias": {7: 2.5}, "min_tokens": 3},
 }
-"""What ends a text, by name; token 19 is the end token of the toys that have one."""
+"""What ends a text, by name; token 7 ends the texts of toys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class Stage:
         max_tokens: Length of the texts.
         draft_length: Most tokens of a draft.
         eos_ids: Tokens that end a text.
+        top_logprobs: Alternatives to be compared, too.
         judge: Says what is wrong with a plain text, for what holds without comparison.
     """
 
@@ -112,6 +113,7 @@ class Stage:
     max_tokens: int
     draft_length: int = 4
     eos_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
     judge: Callable[[Request], str] = lambda _: ""
 
     def asks(self, cell: Cell) -> list[Ask]:
@@ -124,7 +126,7 @@ class Stage:
             draft_length=self.draft_length,
             draft_width=cell.width,
             rule=cell.rule,
-            top_logprobs=2,
+            top_logprobs=self.top_logprobs,
         )
         return [
             Ask(prompt, options, 7 + i, self.eos_ids, self.decoder(prompt))
@@ -141,6 +143,7 @@ class IdentityReport:
         cells: Cells compared.
         drafted: Drafted tokens, by drafter.
         accepted: Of those, tokens that stayed.
+        ended_in_draft: Texts whose last token a draft had guessed: the cut fell inside a draft.
         mismatches: In words: cell, position and both tokens.
         idle: Cells in which nothing was drafted, so that nothing was shown.
     """
@@ -149,6 +152,7 @@ class IdentityReport:
     cells: int = 0
     drafted: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
+    ended_in_draft: int = 0
     mismatches: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
 
@@ -157,10 +161,19 @@ class IdentityReport:
         """All that is wrong."""
         return self.mismatches + [f"nothing was drafted: {cell}" for cell in self.idle]
 
+    def count(self, result: Result) -> None:
+        """Count one speculative text."""
+        self.tokens += len(result.token_ids)
+        self.ended_in_draft += bool(result.tokens) and result.tokens[-1].source == "accepted"
+        for drafter, (guessed, kept) in result.stats.by_drafter.items():
+            self.drafted[drafter] = self.drafted.get(drafter, 0) + guessed
+            self.accepted[drafter] = self.accepted.get(drafter, 0) + kept
+
     def add(self, other: IdentityReport) -> None:
         """Add another's findings to these."""
         self.tokens += other.tokens
         self.cells += other.cells
+        self.ended_in_draft += other.ended_in_draft
         for mine, theirs in ((self.drafted, other.drafted), (self.accepted, other.accepted)):
             for drafter, count in theirs.items():
                 mine[drafter] = mine.get(drafter, 0) + count
@@ -196,11 +209,8 @@ def compare(
         drafted = 0
         for i, (request, plain) in enumerate(zip(requests, own[cell.plain], strict=True)):
             result = request.result()
-            report.tokens += len(result.token_ids)
             drafted += result.stats.drafted
-            for drafter, (guessed, kept) in result.stats.by_drafter.items():
-                report.drafted[drafter] = report.drafted.get(drafter, 0) + guessed
-                report.accepted[drafter] = report.accepted.get(drafter, 0) + kept
+            report.count(result)
             difference = _difference(plain.result(), result)
             if difference:
                 report.mismatches.append(f"{stage.name}, prompt {i}, {cell}: {difference}")

@@ -12,6 +12,8 @@ from forerun.targets.protocol import Target
 
 __all__ = ["write"]
 
+_BATCH = 32  # texts in a pass: enough to mix them, few enough to see progress
+
 
 def write(
     target: Target,
@@ -27,20 +29,23 @@ def write(
         asks: What to write.
         drafter_for: As for the scheduler.
         prepare: Called with each request before it starts, to put known chance into it.
-        tick: Called after each round with the finished share of the texts.
+        tick: Called after each round with the share of tokens that are written.
 
     Raises:
         EngineError: The texts go on after every one of them should have ended.
     """
-    scheduler = Scheduler(target, drafter_for)
+    scheduler = Scheduler(target, drafter_for, max_batch=_BATCH)
     requests = [scheduler.submit(ask) for ask in asks]
     for request in () if prepare is None else requests:
         prepare(request)  # type: ignore[misc]
+    lengths = [(request, request.options.max_tokens) for request in requests]
+    whole = sum(most for _, most in lengths)
     # Every round gives each running text a token: a broken loop may not run for ever.
     for _ in range(sum(ask.options.max_tokens + 1 for ask in asks)):
         if scheduler.is_idle:
             return requests
         scheduler.step()
         if tick is not None:
-            tick(sum(r.finish is not None for r in requests) / len(requests))
+            written = sum(len(r.output) if r.finish is None else most for r, most in lengths)
+            tick(written / whole)
     raise EngineError(f"{len(asks)} texts did not end where max_tokens ends them.")

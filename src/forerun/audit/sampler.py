@@ -81,14 +81,18 @@ class SamplerFinding:
         return asdict(self)
 
 
+_CHUNK = 2000
+
+Tick = Callable[[float], None]
+
 Draw = Callable[[int], tuple[int, ...]]
 """From the number of a trial to the tokens it drew."""
 
 
 def sampler_tests(
     smallest_error: float, first_seed: int = _FIRST_SEED
-) -> Iterator[Callable[[], SamplerFinding]]:
-    """Yield the tests, each to be called.
+) -> Iterator[Callable[[Tick], SamplerFinding]]:
+    """Yield the tests, each to be called with what is told the share that is done.
 
     Args:
         smallest_error: What must be noticed in the law of a pair of neighbours, or of one token
@@ -109,17 +113,17 @@ def sampler_tests(
     def seeds(i: int) -> tuple[int, ...]:
         return (_draw(scores, Noise(first_seed + 2 + i), 7),)
 
-    yield lambda: _count("pairs of neighbouring positions", neighbours, 2, power)
-    yield lambda: _count("samples of one prompt", samples, 1, power)
-    yield lambda: _count("seeds", seeds, 1, power)
-    yield lambda: _noise_law(first_seed, Power(smallest_error / 10))
+    yield lambda tick: _count("pairs of neighbouring positions", neighbours, 2, power, tick)
+    yield lambda tick: _count("samples of one prompt", samples, 1, power, tick)
+    yield lambda tick: _count("seeds", seeds, 1, power, tick)
+    yield lambda _: _noise_law(first_seed, Power(smallest_error / 10))
 
 
 def _draw(scores: Scores, noise: Noise, position: int) -> int:
     return target_token(scores, noise, position)
 
 
-def _count(name: str, draw: Draw, size: int, power: Power) -> SamplerFinding:
+def _count(name: str, draw: Draw, size: int, power: Power, tick: Tick) -> SamplerFinding:
     """Compare the shares of all texts of `size` tokens with the product of the twin's law."""
     law = law_after(list(map(float, _LOGITS)), (), (), _OPTIONS)
     cells = {
@@ -127,7 +131,10 @@ def _count(name: str, draw: Draw, size: int, power: Power) -> SamplerFinding:
         for tokens in itertools.product(range(len(law)), repeat=size)
     }
     sample = power.sample_size(len(cells))
-    counts = Counter(draw(i) for i in range(sample))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for start in range(0, sample, _CHUNK):
+        tick(start / sample)
+        counts.update(draw(i) for i in range(start, min(sample, start + _CHUNK)))
     errors = {tokens: abs(counts[tokens] / sample - p) for tokens, p in cells.items()}
     worst = max(errors, key=errors.__getitem__)
     allowed = power.threshold(len(cells), sample)

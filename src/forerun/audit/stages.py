@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,10 +19,10 @@ from forerun.targets.protocol import Target
 from forerun.targets.reference import ReferenceTarget
 from forerun.targets.toy import ToyTarget
 
-__all__ = ["ending_cells", "model_stage", "toy_cells", "toy_stage"]
+__all__ = ["ending_cells", "ending_stage", "model_stage", "toy_cells", "toy_stage"]
 
-_VOCAB = 20
-_EOS = _VOCAB - 1
+_VOCAB, _SMALL_VOCAB = 20, 8  # in the small one, stop strings come soon
+_EOS = _SMALL_VOCAB - 1
 _WIDTHS = (1, 3)
 _MIXED = "lookup,bigram,random"  # the first that has a guess drafts
 
@@ -38,34 +39,62 @@ def drafters_of(kit: DrafterKit) -> Callable[[str], Drafter | None]:
     return drafter_for
 
 
-def toy_stage(
-    seed: int = 0, *, max_tokens: int = 45, ends: bool = False, context: int = 4096
-) -> Stage:
-    """Return a stage over a toy that likes to repeat itself, with a similar toy as draft model.
+def toy_stage(seed: int = 0, *, max_tokens: int = 45) -> Stage:
+    """Return a stage over a toy of 20 tokens, whose texts have full length.
 
     Args:
         seed: Of the toy's table.
         max_tokens: Length of the texts.
-        ends: Whether one token ends a text.
+    """
+    prompts = ((3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3), (2, 2, 6, 2, 2))
+    return _toy_stage(f"toy {seed}", _toys(seed, _VOCAB, 4096), prompts, max_tokens)
+
+
+def ending_stage(seed: int = 0, *, max_tokens: int = 25, context: int = 4096) -> Stage:
+    """Return a stage over a toy of 8 tokens, whose texts end early, of which one ends a text.
+
+    Args:
+        seed: Of the toy's table.
+        max_tokens: Length of the texts.
         context: Most tokens of prompt and text.
     """
-    size = (_VOCAB, _VOCAB)
-    own, other = (
-        np.array([Noise(seed, sample).gumbel(i, _VOCAB) for i in range(_VOCAB)])
-        for sample in (1, 2)
+    prompts = tuple((i, 1, 2, i, 1, 2, i) for i in range(_EOS))
+    stage = _toy_stage(
+        f"ending toy {seed}", _toys(seed, _SMALL_VOCAB, context), prompts, max_tokens
     )
-    target = ToyTarget(np.reshape(1.6 * own, size).astype(np.float32), context)
-    guesser = ToyTarget(np.reshape(1.6 * own + 0.7 * other, size).astype(np.float32), context)
-    kit = DrafterKit(_VOCAB, lambda: guesser)
+    return replace(stage, eos_ids=(_EOS,), judge=lambda text: _ending_problem(text, context))
+
+
+def _toys(seed: int, vocab_size: int, context: int) -> tuple[ToyTarget, ToyTarget]:
+    """Return a target and a draft model that is often right."""
+    last, before, other = (
+        np.array([Noise(seed, sample).gumbel(i, vocab_size) for i in range(vocab_size)])
+        for sample in (1, 2, 3)
+    )
+    # Of order 2, so that a row that sees the wrong ancestors scores wrongly.
+    table = 1.6 * last[None, :, :] + 0.8 * before[:, None, :]
+    guess = table + 0.4 * other
+    return (
+        ToyTarget(table.astype(np.float32), context),
+        ToyTarget(guess.astype(np.float32), context),
+    )
+
+
+def _toy_stage(
+    name: str,
+    toys: tuple[ToyTarget, ToyTarget],
+    prompts: Sequence[tuple[int, ...]],
+    max_tokens: int,
+) -> Stage:
+    target, guesser = toys
     return Stage(
-        name=f"toy {seed}",
+        name=name,
         target=target,
-        drafter_for=drafters_of(kit),
+        drafter_for=drafters_of(DrafterKit(target.vocab_size, lambda: guesser)),
         decoder=lambda _: Letters(),
-        prompts=((3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3), (2, 2, 6, 2, 2)),
+        prompts=prompts,
         max_tokens=max_tokens,
-        eos_ids=(_EOS,) if ends else (),
-        judge=lambda request: _ending_problem(request, context),
+        top_logprobs=2,
     )
 
 

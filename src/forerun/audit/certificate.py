@@ -1,0 +1,193 @@
+"""What an audit ends with: what was tested, how strongly, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from forerun.audit.identity import IdentityReport
+from forerun.audit.laws import TOLERANCE, Finding
+from forerun.audit.mutants import MutantFinding
+from forerun.audit.sampler import SamplerFinding
+
+__all__ = ["Certificate"]
+
+_SHOWN = 5  # problems of one kind
+
+NOT_TESTED = (
+    "That the model's numbers are those its authors meant: the file is taken as it is.",
+    "Laws over large vocabularies and long drafts: they are enumerated over 2 to 4 tokens, and "
+    "follow for all others from the proofs in docs/explain/exactness.md.",
+    "Whether the noise is random in every statistical sense: it is Philox-4x32-10, and only its "
+    "distribution and its addresses are tested here.",
+    "Speed. That is what a benchmark is for.",
+)
+
+
+@dataclass(slots=True)
+class Certificate:
+    """The findings of one audit.
+
+    Attributes:
+        model: The audited model's name, or None if no model was given.
+        thorough: Whether the longer grid ran.
+        basics: Problems of coins and warp; their checks are all or nothing.
+        laws: One finding for each enumerated case.
+        match_paths: Paths compared over quantised noise.
+        match_cases: Tables they come from.
+        match_problems: Paths that differ.
+        sampler: The statistical tests.
+        toys: Identity on toys.
+        real: Identity on the model.
+        control: What the ordinary checks find without a mutant; must be nothing.
+        mutants: What became of each mutant.
+        seconds: Time the audit took.
+    """
+
+    model: str | None = None
+    thorough: bool = False
+    basics: list[str] = field(default_factory=list)
+    laws: list[Finding] = field(default_factory=list)
+    match_paths: int = 0
+    match_cases: int = 0
+    match_problems: list[str] = field(default_factory=list)
+    sampler: list[SamplerFinding] = field(default_factory=list)
+    toys: IdentityReport = field(default_factory=IdentityReport)
+    real: IdentityReport = field(default_factory=IdentityReport)
+    control: str = ""
+    mutants: list[MutantFinding] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def problems(self) -> list[str]:
+        """Every broken promise, in words."""
+        laws = [f"{f.name}: {f.problem}" for f in self.laws if f.problem]
+        sampler = [f"{f.name}: {f.problem}" for f in self.sampler if f.problem]
+        escaped = [f"nothing catches: {m.mutant.name}" for m in self.mutants if not m.caught_by]
+        control = [f"without any mutant: {self.control}"] if self.control else []
+        texts = self.toys.problems + self.real.problems
+        return self.basics + laws + self.match_problems + sampler + texts + control + escaped
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise that was tested is kept."""
+        return not self.problems
+
+    @property
+    def max_error(self) -> float:
+        """The largest error of any enumerated probability."""
+        return max((finding.error for finding in self.laws), default=0.0)
+
+    @property
+    def caught(self) -> int:
+        """Mutants that an ordinary check noticed."""
+        return sum(mutant.caught_by is not None for mutant in self.mutants)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the certificate as one JSON object."""
+        return {
+            "event": "audit",
+            "ok": self.ok,
+            "model": self.model,
+            "thorough": self.thorough,
+            "problems": self.problems,
+            "laws": {
+                "max_error": self.max_error,
+                "tolerance": TOLERANCE,
+                "cases": len(self.laws),
+                "outcomes": sum(finding.outcomes for finding in self.laws),
+            },
+            "match": {
+                "paths": self.match_paths,
+                "cases": self.match_cases,
+                "mismatches": len(self.match_problems),
+            },
+            "sampler": {"tests": [finding.as_json() for finding in self.sampler]},
+            "identity": self._identity_as_json(),
+            "mutants": {
+                "caught": self.caught,
+                "total": len(self.mutants),
+                "control": not self.control,
+                "each": [mutant.as_json() for mutant in self.mutants],
+            },
+            "not_tested": list(self._not_tested()),
+            "seconds": self.seconds,
+        }
+
+    def _identity_as_json(self) -> dict[str, object]:
+        both = IdentityReport()
+        both.add(self.toys)
+        both.add(self.real)
+        return {
+            "tokens": both.tokens,
+            "model_tokens": self.real.tokens,
+            "mismatches": len(both.mismatches),
+            "idle_cells": len(both.idle),
+            "cells": both.cells,
+            "model_cells": self.real.cells,
+            "ended_in_draft": both.ended_in_draft,
+            "drafted": both.drafted,
+            "accepted": both.accepted,
+            "model_drafted": self.real.drafted,
+        }
+
+    def text(self) -> str:
+        """Return the certificate in plain language."""
+        verdict = "All promises that were tested are kept." if self.ok else "A promise is broken."
+        problems = self.problems
+        shown = [f"- {problem}" for problem in problems[:_SHOWN]]
+        if len(problems) > _SHOWN:
+            shown.append(f"- and {len(problems) - _SHOWN} more")
+        tested = "\n".join(f"- {line}" for line in self._tested())
+        untested = "\n".join(f"- {line}" for line in self._not_tested())
+        return (
+            "\n".join([verdict, *shown, "", "Tested:", tested, "", "Not tested:", untested, ""])
+            + f"\nTook {self.seconds:.0f} seconds."
+        )
+
+    def _tested(self) -> Iterator[str]:
+        outcomes = sum(finding.outcomes for finding in self.laws)
+        yield (
+            f"Laws. {len(self.laws)} cases of the rules speculative, block, tree and lenient, all "
+            f"{outcomes:,} outcomes walked: no text's probability is off by more than "
+            f"{self.max_error:.1e} (allowed: {TOLERANCE:.0e}). Lenient moves the law by what "
+            "theory says."
+        )
+        yield (
+            f"Match. {self.match_paths:,} paths over every noise that {self.match_cases} small "
+            f"tables can hold: {len(self.match_problems)} differ from plain decoding."
+        )
+        for finding in self.sampler:
+            power = finding.power
+            yield (
+                f"Sampler, {finding.name}: {finding.sample:,} draws, off by at most "
+                f"{finding.largest_error:.4f} (allowed: {finding.allowed:.4f}). An error of "
+                f"{power.smallest_error:g} would escape with a probability under "
+                f"{power.false_pass:g}; a right sampler fails with one under "
+                f"{power.false_fail:g}."
+            )
+        yield self._identity("toys", self.toys)
+        if self.model is not None:
+            yield self._identity(self.model, self.real)
+        yield (
+            f"Mutants. Of {len(self.mutants)} wrong versions of our own functions, one line each, "
+            f"the same checks catch {self.caught}; unchanged, they "
+            + ("find nothing." if not self.control else "find something, too.")
+        )
+
+    def _identity(self, where: str, report: IdentityReport) -> str:
+        drafters = ", ".join(
+            f"{name} {report.accepted.get(name, 0)} of {count}"
+            for name, count in sorted(report.drafted.items())
+        )
+        return (
+            f"Identity on {where}. {report.tokens:,} tokens in {report.cells} combinations of "
+            f"drafter, temperature, filter and shape of the draft: {len(report.mismatches)} "
+            f"differ from plain decoding, log-probabilities compared bit for bit. "
+            f"{report.ended_in_draft} texts ended inside a draft. Accepted: {drafters}."
+        )
+
+    def _not_tested(self) -> Iterator[str]:
+        if self.model is None:
+            yield "Any real model: none was given."
+        yield from NOT_TESTED

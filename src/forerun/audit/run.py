@@ -1,0 +1,136 @@
+"""Runs the whole audit, part by part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from forerun.audit.certificate import Certificate
+from forerun.audit.checks import first_problem
+from forerun.audit.coins import coin_problems
+from forerun.audit.grid import law_cases
+from forerun.audit.identity import Cell, Stage, compare, grid
+from forerun.audit.mutant_table import MUTANTS
+from forerun.audit.mutants import try_mutant
+from forerun.audit.paths import match_cases
+from forerun.audit.sampler import sampler_tests
+from forerun.audit.stages import ending_cells, ending_stage, model_stage, toy_cells, toy_stage
+from forerun.audit.warps import warp_problems
+from forerun.drafters.table import DRAFTERS
+from forerun.models.model import Model
+
+__all__ = ["Progress", "run_audit"]
+
+Progress = Callable[[str, float], None]
+"""Told what is being tested, and which share of the audit is done, from 0 to 1."""
+
+Tick = Callable[[float], None]
+Part = Callable[[Certificate, Tick], None]
+
+
+def run_audit(
+    *, model: Model | None = None, thorough: bool = False, progress: Progress | None = None
+) -> Certificate:
+    """Test the promises on this machine and return what was found.
+
+    Args:
+        model: Whose texts are compared, too; None tests toys only.
+        thorough: Goes on: more worlds, longer texts, smaller errors noticed; several times longer.
+        progress: Called every few seconds.
+    """
+    begun = time.perf_counter()
+    certificate = Certificate(model=None if model is None else model.name, thorough=thorough)
+    parts = list(_parts(model, thorough))
+    whole = sum(weight for _, weight, _ in parts)
+    done = 0.0
+    for name, weight, part in parts:
+
+        def tick(
+            share: float, name: str = name, done: float = done, weight: float = weight
+        ) -> None:
+            if progress is not None:
+                progress(name, min(1.0, (done + share * weight) / whole))
+
+        tick(0.0)
+        part(certificate, tick)
+        done += weight
+        tick(0.0, name, done)
+    certificate.seconds = time.perf_counter() - begun
+    return certificate
+
+
+def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Part]]:
+    """Yield each part's name, its share of the time, and what runs it."""
+    yield "coins and warp", 1, _basics
+    yield "laws of the rules", 60 if thorough else 12, partial(_laws, thorough)
+    yield "match over all noise", 20 if thorough else 5, partial(_match, thorough)
+    yield "the plain sampler", 30 if thorough else 8, partial(_sampler, 0.02 if thorough else 0.04)
+    yield "identity on toys", 60 if thorough else 18, partial(_toys, thorough)
+    if model is not None:
+        length = 24 if thorough else 10
+        yield f"identity on {model.name}", 7.0 * length, partial(_model, model, length)
+    yield "mutants", 20, _mutants
+
+
+def _basics(certificate: Certificate, tick: Tick) -> None:
+    certificate.basics += coin_problems()
+    tick(0.1)
+    certificate.basics += warp_problems()
+
+
+def _laws(thorough: bool, certificate: Certificate, tick: Tick) -> None:
+    cases = list(law_cases(thorough))
+    for i, case in enumerate(cases):
+        tick(i / len(cases))
+        certificate.laws.append(case.check())
+
+
+def _match(thorough: bool, certificate: Certificate, tick: Tick) -> None:
+    cases = list(match_cases(thorough))
+    for i, case in enumerate(cases):
+        tick(i / len(cases))
+        paths, problems = case.check()
+        certificate.match_cases += 1
+        certificate.match_paths += paths
+        certificate.match_problems += [f"{case.name}: {problem}" for problem in problems]
+
+
+def _sampler(smallest_error: float, certificate: Certificate, tick: Tick) -> None:
+    tests = list(sampler_tests(smallest_error))
+    for i, test in enumerate(tests):
+
+        def inner(share: float, i: int = i) -> None:
+            tick((i + share) / len(tests))
+
+        certificate.sampler.append(test(inner))
+
+
+def _toys(thorough: bool, certificate: Certificate, tick: Tick) -> None:
+    stages: list[tuple[Stage, Sequence[Cell]]] = []
+    for seed in range(4 if thorough else 1):
+        stages += [
+            (toy_stage(seed, max_tokens=90 if thorough else 40), toy_cells()),
+            (ending_stage(seed), list(ending_cells())),
+            (ending_stage(seed, context=16), list(ending_cells(("model", "lookup")))),
+        ]
+    for i, (stage, cells) in enumerate(stages):
+
+        def inner(share: float, i: int = i) -> None:
+            tick((i + share) / len(stages))
+
+        certificate.toys.add(compare(stage, cells, inner))
+
+
+def _model(model: Model, max_tokens: int, certificate: Certificate, tick: Tick) -> None:
+    stage = model_stage(model, max_tokens)
+    tick(0.05)
+    cells = list(grid(DRAFTERS, (1, 2)))
+    certificate.real.add(compare(stage, cells, lambda share: tick(0.05 + 0.95 * share)))
+
+
+def _mutants(certificate: Certificate, tick: Tick) -> None:
+    certificate.control = ": ".join(first_problem() or ())
+    for i, mutant in enumerate(MUTANTS):
+        tick(i / len(MUTANTS))
+        certificate.mutants.append(try_mutant(mutant))
