@@ -99,9 +99,11 @@ def test_show_tells_several_drafters_apart(run: Any) -> None:
     assert {"lookup", "random"} <= {words[0] for words in receipt if words}
 
 
-def test_compare_shows_the_same_text_twice(run: Any) -> None:
-    """Both texts side by side, their passes, and the receipt."""
-    result = run("generate", PROMPT, *ASK, "--compare")
+@pytest.mark.parametrize("temperature", ["0", "1"])
+def test_compare_shows_the_same_text_twice(run: Any, temperature: str) -> None:
+    """Both texts side by side, their passes, and the receipt; the seed it draws is for both."""
+    ask = ("--max-tokens", "24", "--ignore-eos", "--temperature", temperature)
+    result = run("generate", PROMPT, *ask, "--compare")
     assert result.exit_code == 0
     for word in ("plain", "speculative", "The same 24 tokens", "instead of 24"):
         assert word in result.stdout

@@ -1,11 +1,46 @@
-"""`forerun audit`."""
+"""`forerun audit`: see the promises kept on this machine."""
 
 from __future__ import annotations
 
-from forerun.cli.options import with_options
+from typing import Annotated
+
+import typer
+
+from forerun.cli.consoles import print_json, write
+from forerun.cli.options import option_of
+from forerun.cli.waiting import counting, read_model
 from forerun.config import Loading
+from forerun.errors import OptionError
+
+__all__ = ["audit"]
+
+_DEFAULT = Loading().model
 
 
-@with_options
-def audit(loading: Loading) -> None:
-    """See the promises kept on this machine."""
+def audit(
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    toys: Annotated[
+        bool, typer.Option("--toys", help="Test on toys only, without a model.")
+    ] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Go on: more cases and longer texts, much longer.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+) -> None:
+    """Test the promises on this machine and print a certificate.
+
+    Exit code 1 if one is broken: what was tested, how strongly, and what was not.
+    """
+    from forerun.audit import run_audit
+
+    if toys and model != _DEFAULT:
+        raise OptionError(f"--toys and --model {model} contradict each other.", "Leave one out.")
+    audited = None if toys else read_model(Loading.make(model=model).model)
+    with counting("Audit") as report:
+        certificate = run_audit(model=audited, thorough=thorough, progress=report)
+    if as_json:
+        print_json(certificate.as_json())
+    else:
+        write(certificate.text() + "\n")
+    if not certificate.ok:
+        raise SystemExit(1)

@@ -27,11 +27,7 @@ BROKEN_PIPE = 141
 def guarded() -> Iterator[None]:
     """Turn the errors we foresee into a line on stderr and an exit code."""
     try:
-        try:
-            yield
-        finally:
-            # Now, and not when Python ends, where a closed pipe could no more be handled.
-            sys.stdout.flush()
+        yield
     except ForerunError as error:
         tell(error)
         raise SystemExit(error.exit_code) from None

@@ -19,7 +19,7 @@ from forerun.config import Options
 from forerun.errors import OptionError
 
 __all__ = ["SHORT_FLAGS", "default_of", "flag_of", "group_of", "variable_of", "with_options"]
-__all__ += ["metavar_of"]
+__all__ += ["metavar_of", "option_of"]
 
 SHORT_FLAGS = {"model": "-m"}
 
@@ -84,11 +84,24 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _flag(options: type[Options], name: str) -> inspect.Parameter:
-    """One field as a typer option. All but switches arrive as text: pydantic reads and checks."""
+    """One field as a parameter of a command."""
     field = options.model_fields[name]
     kind = _without_none(field.annotation)
     is_switch, is_many = kind is bool, get_origin(kind) in (tuple, dict)
-    option = typer.Option(
+    hint = bool if is_switch else list[str] | None if is_many else str | None
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if is_switch else default_of(field) or None,
+        annotation=Annotated[hint, option_of(options, name)],
+    )
+
+
+def option_of(options: type[Options], name: str) -> Any:
+    """One field as a typer option. All but switches arrive as text: pydantic reads and checks."""
+    field = options.model_fields[name]
+    is_switch = _without_none(field.annotation) is bool
+    return typer.Option(
         *(short for short in [SHORT_FLAGS.get(name)] if short),
         flag_of(name),
         help=field.description,
@@ -96,13 +109,6 @@ def _flag(options: type[Options], name: str) -> inspect.Parameter:
         envvar=variable_of(name),
         show_envvar=False,
         rich_help_panel=group_of(options, name),
-    )
-    hint = bool if is_switch else list[str] | None if is_many else str | None
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=False if is_switch else default_of(field) or None,
-        annotation=Annotated[hint, option],
     )
 
 

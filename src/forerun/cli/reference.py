@@ -30,6 +30,7 @@ __all__ = ["FOLDER", "pages", "write"]
 
 FOLDER = Path("docs/reference")
 _GENERATED = "<!-- Written by `make docs` from the code; change it there. -->"
+_FEW = 3  # options of the configuration that are listed with a command, and not linked
 _BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
 
 
@@ -101,8 +102,10 @@ def _commands() -> Iterator[str]:
             f" {p.name.upper()}" if p.required else f" [{p.name.upper()}]" for p in arguments
         )
         yield from ("", f"## forerun {name}{usage}", "", inspect.cleandoc(command.help), "")
-        own = [p for p in command.params if not p.envvar]
         derived = [p for p in command.params if p.envvar]
+        if len(derived) <= _FEW:
+            derived = []
+        own = [p for p in command.params if p not in derived]
         if own:
             yield from _table(("", "meaning"), (_parameter_row(p) for p in own))
             yield from ("",) if derived else ()

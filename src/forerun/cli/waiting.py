@@ -11,7 +11,9 @@ from rich.progress import (
     DownloadColumn,
     Progress,
     SpinnerColumn,
+    TaskProgressColumn,
     TextColumn,
+    TimeElapsedColumn,
     TransferSpeedColumn,
 )
 
@@ -20,9 +22,10 @@ from forerun.config import Loading
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
+    from forerun.models.model import Model
     from forerun.models.pull import PullProgress
 
-__all__ = ["open_model", "pulling", "spinner"]
+__all__ = ["counting", "open_model", "pulling", "read_model", "spinner"]
 
 
 @contextmanager
@@ -65,15 +68,45 @@ def pulling(name: str) -> Iterator[Callable[[PullProgress], None]]:
         yield report
 
 
-def open_model(loading: Loading) -> LanguageModel:
-    """Open a model, fetching it at first use, with something to look at meanwhile."""
-    from forerun.api import LanguageModel
+def read_model(name: str) -> Model:
+    """Read a model, fetching it at first use, with something to look at meanwhile."""
     from forerun.models.model import load_model
     from forerun.models.pull import pull
     from forerun.models.registry import MODELS
 
-    if loading.model in MODELS:
-        with pulling(loading.model) as report:
-            pull(loading.model, progress=report)
+    if name in MODELS:
+        with pulling(name) as report:
+            pull(name, progress=report)
+    with spinner(f"Opening {name}"):
+        return load_model(name)
+
+
+def open_model(loading: Loading) -> LanguageModel:
+    """Open a model for writing."""
+    from forerun.api import LanguageModel
+
+    model = read_model(loading.model)
     with spinner(f"Opening {loading.model}"):
-        return LanguageModel(load_model(loading.model), loading)
+        return LanguageModel(model, loading)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[str, float], None]]:
+    """Show which share of long work is done; yields what to tell the current part and share."""
+    console = stderr()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(what, total=1.0)
+
+        def report(part: str, share: float) -> None:
+            bar.update(task, description=f"{what}: {part}", completed=share)
+
+        yield report
