@@ -165,7 +165,7 @@ def test_uniform_is_an_odd_multiple_of_2_to_the_minus_53(high: int, low: int) ->
     assert scaled.numerator % 2 == 1
     assert 0 < u < 1
     assert uniform(WORD - high, WORD - low) == 1 - u
-    assert float(uniform(np.uint64(high), np.uint64(low))) == u
+    assert uniform(np.array([high], np.uint64), np.array([low], np.uint64))[0] == u
 
 
 def test_uniform_at_the_extreme_words() -> None:
