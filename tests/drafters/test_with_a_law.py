@@ -83,6 +83,18 @@ def test_bigram_has_no_guess_for_a_new_token() -> None:
     assert [node.token for node in drafter.draft([text.request()])[0].nodes] == [2, 1, 2, 1, 2]
 
 
+def test_randoms_law_is_the_positions() -> None:
+    """Drafted over or written, a position has one law; the next position has another."""
+    drafter = make("random", V)
+    (draft,) = drafter.draft([Text(1, PROMPT, TARGET, rule="block", budget=(4, 1)).request()])
+    laws = [node.proposal.dense(V).tolist() for node in draft.nodes]
+    for depth in range(4):
+        text = Text(1, PROMPT + [0] * depth, TARGET, rule="block", budget=(1, 1))
+        (one,) = drafter.draft([text.request()])
+        assert one.nodes[0].proposal.dense(V).tolist() == laws[depth]
+    assert all(laws[i] != laws[i + 1] for i in range(3))
+
+
 def test_a_draft_takes_one_pass_a_level_for_all_texts() -> None:
     """Three texts, four levels: four passes; each row is scored once, and no leaf ever."""
     model = counting()

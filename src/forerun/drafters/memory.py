@@ -87,7 +87,6 @@ class Follower(ABC, Generic[M]):
             self._in_step(outcome.sequence, outcome.tokens)
 
     def _in_step(self, sequence: int, tokens: Sequence[int]) -> M:
-        self.rollback(sequence, len(tokens))
         memory = self._memory(sequence)
         for token in tokens[len(memory) :]:
             memory.push(token)
