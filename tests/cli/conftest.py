@@ -49,6 +49,8 @@ def start(tiny: Path) -> Start:
 
     def start(*arguments: str | bytes, **settings: Any) -> Any:
         environment = {**os.environ, "FORERUN_MODEL": str(tiny), **settings.pop("env", {})}
+        # Unbuffered: `communicate` would not see what a buffer has read ahead.
+        settings.setdefault("bufsize", 0)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | settings
         command = [sys.executable, "-m", "forerun", *arguments]
         return subprocess.Popen(command, env=environment, **pipes)

@@ -8,7 +8,7 @@ import pytest
 import forerun
 from models.tiny_gguf import Tiny
 
-ASK = ("--max-tokens", "6", "--seed", "3")
+ASK = ("--max-tokens", "6", "--seed", "3", "--temperature", "1")
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def answers(lm: forerun.LanguageModel, *questions: str) -> list[str]:
     messages: list[dict[str, str]] = []
     for question in questions:
         messages.append({"role": "user", "content": question})
-        text = lm.generate(messages, max_tokens=6, seed=3).text
+        text = lm.generate(messages, max_tokens=6, seed=3, temperature=1).text
         messages.append({"role": "assistant", "content": text})
     return [each["content"] for each in messages[1::2]]
 

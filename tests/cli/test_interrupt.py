@@ -8,7 +8,7 @@ import pytest
 import forerun
 from forerun.cli.generate import Printer, run_stream
 from forerun.cli.interrupt import patient
-from forerun.events import Event, Result, RoundEvent, TokenEvent
+from forerun.events import Event, Result, RoundEvent, Stats, TokenEvent
 
 
 class Interrupting(Printer):
@@ -68,3 +68,12 @@ def test_ctrl_c_is_given_back(tiny: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_was_held_back_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """Text that waited for the rest of a stop string stands in the output of a cut text."""
+    printer = Printer()
+    printer.hear(TokenEvent(0, 0, 0, "ab", "bonus", None, None, 0.0, (), 0))
+    result = Result(0, "abc", (0,), "interrupted", "", True, "bitwise", 0, (), Stats())
+    printer.end(result)
+    assert capsys.readouterr().out == "abc\n"
