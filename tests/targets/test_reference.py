@@ -193,7 +193,7 @@ def test_default_models_rows_do_not_depend_on_their_pass(default_target: Referen
 def test_default_models_rows_over_many_mixes(default_target: ReferenceTarget) -> None:
     """The same over larger mixes and longer contexts."""
     random = Random(3)
-    for _ in range(10):
+    for _ in range(6):
         check_mix(default_target, random, longest=400, largest=40)
 
 
@@ -241,8 +241,7 @@ def test_default_models_rows_do_not_depend_on_history(default_target: ReferenceT
 @pytest.mark.slow
 def test_default_models_rows_over_long_histories(default_target: ReferenceTarget) -> None:
     """The same over texts longer than one prefill pass."""
-    for seed in range(2):
-        check_splits(default_target, Random(seed), 400)
+    check_splits(default_target, Random(0), 270)
 
 
 def test_long_prompts_are_read_in_parts(target: ReferenceTarget) -> None:
