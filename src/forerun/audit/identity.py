@@ -49,8 +49,8 @@ ENDINGS: dict[str, dict[str, object]] = {
     "at least 9": {"min_tokens": 9},
     "6 at most": {"max_tokens": 6, "ignore_eos": True},
     "2 at most": {"max_tokens": 2, "ignore_eos": True},
-    "stop strings": {"stop": ("ab", "dc", "f", "eg")},
-    "stop strings after 5": {"stop": ("d", "bc", "aeb"), "min_tokens": 5, "ignore_eos": True},
+    "stop strings": {"stop": ("dfd", "ea", "cg", "ab")},
+    "stop strings after 5": {"stop": ("fdf", "ec", "aeb"), "min_tokens": 5, "ignore_eos": True},
     "likely end": {"logit_bias": {7: 2.5}, "min_tokens": 3},
 }
 """What ends a text, by name; token 7 ends the texts of toys."""

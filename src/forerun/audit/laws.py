@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.audit.closed_forms import expected_length, lenient_text_law, proposal_law, target_law
 from forerun.audit.coins import ExactCoins, enumerate_outcomes
 from forerun.audit.loop import write
 from forerun.audit.plans import Plan, PlannedDrafter
-from forerun.audit.theory import expected_length, lenient_text_law, proposal_law, target_law
 from forerun.audit.twin import TextLaw, text_law
 from forerun.audit.worlds import SETTINGS, Letters, World
 from forerun.config import Generation, RuleName

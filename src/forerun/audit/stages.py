@@ -47,7 +47,7 @@ def toy_stage(seed: int = 0, *, max_tokens: int = 45) -> Stage:
         max_tokens: Length of the texts.
     """
     prompts = ((3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3), (2, 2, 6, 2, 2))
-    return _toy_stage(f"toy {seed}", _toys(seed, _VOCAB, 4096), prompts, max_tokens)
+    return _toy_stage(f"toy {seed}", _toys(seed, _VOCAB, 1.0, 4096), prompts, max_tokens)
 
 
 def ending_stage(seed: int = 0, *, max_tokens: int = 25, context: int = 4096) -> Stage:
@@ -60,20 +60,22 @@ def ending_stage(seed: int = 0, *, max_tokens: int = 25, context: int = 4096) ->
     """
     prompts = tuple((i, 1, 2, i, 1, 2, i) for i in range(_EOS))
     stage = _toy_stage(
-        f"ending toy {seed}", _toys(seed, _SMALL_VOCAB, context), prompts, max_tokens
+        f"ending toy {seed}", _toys(seed, _SMALL_VOCAB, 0.6, context), prompts, max_tokens
     )
     return replace(stage, eos_ids=(_EOS,), judge=lambda text: _ending_problem(text, context))
 
 
-def _toys(seed: int, vocab_size: int, context: int) -> tuple[ToyTarget, ToyTarget]:
+def _toys(
+    seed: int, vocab_size: int, sharpness: float, context: int
+) -> tuple[ToyTarget, ToyTarget]:
     """Return a target and a draft model that is often right."""
     last, before, other = (
         np.array([Noise(seed, sample).gumbel(i, vocab_size) for i in range(vocab_size)])
         for sample in (1, 2, 3)
     )
     # Of order 2, so that a row that sees the wrong ancestors scores wrongly.
-    table = 1.6 * last[None, :, :] + 0.8 * before[:, None, :]
-    guess = table + 0.4 * other
+    table = sharpness * (1.6 * last[None, :, :] + 0.8 * before[:, None, :])
+    guess = table + 0.4 * sharpness * other
     return (
         ToyTarget(table.astype(np.float32), context),
         ToyTarget(guess.astype(np.float32), context),
