@@ -14,7 +14,8 @@ ARGS ?=
 # The suite runs against the built wheel, unpacked where PYTHONPATH finds it before the editable
 # install: a module or a data file that is missing from the wheel fails here, not at a user's.
 WHEEL := $(CURDIR)/build/wheel
-PYTEST = FORERUN_UNDER_TEST="$(WHEEL)" PYTHONPATH="$(WHEEL)" \
+# One thread each: several processes that each spin on both cores are ten times slower than one.
+PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 FORERUN_UNDER_TEST="$(WHEEL)" PYTHONPATH="$(WHEEL)" \
 	$(PY) -m pytest -n $(JOBS) --dist loadfile
 SHIPPED := $(shell find src -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
 
@@ -26,8 +27,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
-demo: $(VENV)/ready  ## write a text with the default model, and show who wrote each token
-	$(VENV)/bin/forerun generate "Write a haiku about the sea." --max-tokens 40 --show
+# Something to copy, with a place where the model departs from the copy.
+DEMO := Repeat this text exactly, word for word: The sea is calm tonight. The tide is full, the \
+	moon lies fair upon the straits; on the coast the light gleams and is gone; the cliffs stand, \
+	glimmering and vast, out in the tranquil bay.
+
+demo: $(VENV)/ready  ## one prompt, plain and speculative side by side, and who wrote each token
+	$(VENV)/bin/forerun generate --compare --max-tokens 96 \
+	  "$(DEMO)"
 
 test: $(VENV)/ready-test judge model build/wheel.ready  ## style, types and all tests but the slow
 	$(PYTEST) -m "not slow" $(ARGS)

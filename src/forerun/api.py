@@ -147,14 +147,15 @@ class LanguageModel:
     def _tokens_of_text(self, prompt: str, raw: bool) -> tuple[int, ...]:
         if not prompt.strip():
             raise PromptError(f"The prompt is {prompt!r}.", "Give some text to go on from.")
-        if self.model.chat_template is None or raw:
+        has_template = self.model.chat_template or self.model.template_error
+        if raw or not has_template:
             return tuple(self.model.tokenizer.encode(prompt))
         return self._templated([{"role": "user", "content": prompt}])
 
     def _templated(self, messages: Sequence[Mapping[str, object]]) -> tuple[int, ...]:
         template = self.model.chat_template
         if template is None:
-            raise TemplateError(
+            raise self.model.template_error or TemplateError(
                 f"{self.model.name} has no chat template.", "Give the prompt as text instead."
             )
         text = template.render(messages, add_generation_prompt=True)

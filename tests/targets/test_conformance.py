@@ -294,6 +294,17 @@ def test_wrong_rows_are_refused_and_leave_no_trace(target: Target) -> None:
     target.free(two)
 
 
+def test_the_context_can_be_filled_and_not_exceeded(target: Target) -> None:
+    """The last position of the context can be scored; one further is refused."""
+    sequence = target.open([0] * (target.context_length - 1))
+    last = target.context_length - 1
+    assert target.score([Row(sequence, 1, last, -1)]).logits.shape == (1, target.vocab_size)
+    target.commit(sequence, [0])
+    with pytest.raises(EngineError, match="context|stands at"):
+        target.score([Row(sequence, 1, last + 1, -1)])
+    target.free(sequence)
+
+
 @pytest.mark.parametrize(
     "path", [[1], [0, 2], [1, 0], [0, 0], [0, 1, 2, 3], [-1], [0, 1, 2, 9], [3]]
 )

@@ -1,6 +1,6 @@
 """From a drafter's logits to a node's children: the one place where drafters meet chance.
 
-Two ways, by what the request gives (DESIGN section 2):
+Two ways, by what the request gives:
 
 - noise (rule match): the tokens that rank highest in log q + g. The truncation filters stay out:
   a rank is no probability, and what top-k would drop from q the target may still keep in p. They

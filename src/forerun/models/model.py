@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forerun.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
+from forerun.errors import (
+    ModelFileError,
+    ModelNotFoundError,
+    TemplateError,
+    UnsupportedModelError,
+)
 from forerun.models.architecture import Architecture
 from forerun.models.chat_template import ChatTemplate
 from forerun.models.gguf_file import GGUFFile
@@ -27,8 +32,9 @@ class Model:
         path: The file.
         architecture: The network's numbers.
         tokenizer: Text to tokens and back.
-        chat_template: Messages to text, or None if the file has no template.
+        chat_template: Messages to text, or None if the file has no (sound) template.
         file: The weights.
+        template_error: What is wrong with the file's template; raw prompts need none.
     """
 
     name: str
@@ -37,6 +43,7 @@ class Model:
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
     file: GGUFFile
+    template_error: TemplateError | None = None
 
     def cut(self, layers: int) -> Model:
         """Return this model with only its first layers: a real, weaker model of its vocabulary.
@@ -75,8 +82,12 @@ def load_model(
             f"{path} has {tokenizer.vocab_size} tokens and embeds {architecture.vocab_size}.",
             "Fetch or convert the file again.",
         )
-    template = _chat_template(file.metadata)
-    model = Model(name, file.path, architecture, tokenizer, template, file)
+    template, error = None, None
+    try:
+        template = _chat_template(file.metadata)
+    except TemplateError as broken:
+        error = broken  # for whoever wants to chat; the model itself is sound
+    model = Model(name, file.path, architecture, tokenizer, template, file, error)
     return model if layers is None else model.cut(layers)
 
 

@@ -125,7 +125,8 @@ class Target(Protocol):
             layers: Layers whose hidden states are wanted.
 
         Raises:
-            EngineError: A row names an unknown sequence or token, or a wrong parent or position.
+            EngineError: A row names an unknown sequence or token, or a wrong parent or position,
+                or stands outside of the context.
         """
         ...
 
@@ -150,13 +151,16 @@ class Target(Protocol):
         ...
 
 
-def check_rows(rows: Sequence[Row], lengths: Mapping[int, int], vocab_size: int) -> None:
+def check_rows(
+    rows: Sequence[Row], lengths: Mapping[int, int], vocab_size: int, context_length: int
+) -> None:
     """Check that rows can be scored together, for targets to call first.
 
     Args:
         rows: The rows of one pass.
         lengths: Committed length of each known sequence.
         vocab_size: Tokens are in [0, vocab_size).
+        context_length: Positions are in [0, context_length).
 
     Raises:
         EngineError: The first row that is wrong, and why.
@@ -164,6 +168,8 @@ def check_rows(rows: Sequence[Row], lengths: Mapping[int, int], vocab_size: int)
     for index, row in enumerate(rows):
         if row.sequence not in lengths:
             raise EngineError(f"Row {index} names sequence {row.sequence}, which is not open.")
+        if row.position >= context_length:
+            raise EngineError(f"Row {index} stands at {row.position} of {context_length}.")
         if not 0 <= row.token < vocab_size:
             raise EngineError(f"Row {index} has token {row.token} of {vocab_size}.")
         if row.parent == -1:

@@ -194,7 +194,7 @@ class ReferenceTarget:
     def _check(self, rows: Sequence[Row], asked: Sequence[int], layers: Sequence[int]) -> None:
         named = {row.sequence for row in rows} & self._sequences.keys()
         lengths = {name: self._sequences[name].slots.length for name in named}
-        check_rows(rows, lengths, self.vocab_size)
+        check_rows(rows, lengths, self.vocab_size, self.context_length)
         for index, row in enumerate(rows):
             if row.position >= self._context:
                 raise EngineError(f"Row {index} stands at {row.position} of {self._context}.")

@@ -79,7 +79,8 @@ class ToyTarget:
         """Score rows; a toy has no hidden states to give."""
         if layers:
             raise CapabilityError("A toy target has no layers.", "Ask for logits only.")
-        check_rows(rows, {s: len(t) for s, t in self._sequences.items()}, self.vocab_size)
+        lengths = {name: len(tokens) for name, tokens in self._sequences.items()}
+        check_rows(rows, lengths, self.vocab_size, self.context_length)
         for sequence in {row.sequence for row in rows}:
             self._pending[sequence] = tuple(rows)
         wanted = range(len(rows)) if logits is None else logits

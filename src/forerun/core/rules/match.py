@@ -2,8 +2,8 @@
 
 The target's token at a position is argmax(log p + g) with the position's own noise, so there is
 nothing to correct: where no child carries the target's token, that token itself is the next one.
-The text is plain decoding's, whatever the drafter did (DESIGN section 2; coupling by shared Gumbel
-noise: Daliri, Musco, Suresh, 2024).
+The text is plain decoding's, whatever the drafter did (docs/explain/exactness.md; the coupling
+by shared Gumbel noise: Daliri, Musco, Suresh, 2024).
 """
 
 from __future__ import annotations
