@@ -195,9 +195,6 @@ class ReferenceTarget:
         named = {row.sequence for row in rows} & self._sequences.keys()
         lengths = {name: self._sequences[name].slots.length for name in named}
         check_rows(rows, lengths, self.vocab_size, self.context_length)
-        for index, row in enumerate(rows):
-            if row.position >= self._context:
-                raise EngineError(f"Row {index} stands at {row.position} of {self._context}.")
         for index in asked:
             if not 0 <= index < len(rows):
                 raise EngineError(f"Logits of row {index} of {len(rows)} are asked for.")

@@ -1,0 +1,210 @@
+"""The public face, over a tiny model of random weights."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import forerun
+from forerun.api import LanguageModel
+from forerun.errors import OptionError, PromptError, TemplateError, VocabularyError
+from models.tiny_gguf import Tiny
+
+PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("api")
+
+
+@pytest.fixture(scope="module")
+def lm(folder: Path) -> LanguageModel:
+    return forerun.load(str(Tiny(layers=4).write(folder / "tiny.gguf")))
+
+
+def with_template(folder: Path, template: str) -> LanguageModel:
+    metadata = {"tokenizer.chat_template": template}
+    return forerun.load(str(Tiny(metadata=metadata).write(folder / "templated.gguf")))
+
+
+@pytest.mark.parametrize("drafter", ["suffix", "lookup", "bigram", "model", "scripted", "random"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_any_drafter_leaves_the_text_as_it_is(
+    lm: LanguageModel, drafter: str, temperature: float
+) -> None:
+    """Tokens and log-probabilities are plain decoding's, bit for bit, and something was drafted."""
+    asked = {"temperature": temperature, "seed": 3, "max_tokens": 24, "ignore_eos": True}
+    plain = lm.generate(PROMPT, drafter="none", **asked)
+    result = lm.generate(PROMPT, drafter=drafter, **asked)
+    assert result.token_ids == plain.token_ids
+    assert [t.logprob for t in result.tokens] == [t.logprob for t in plain.tokens]
+    assert result.stats.drafted > 0
+
+
+def test_a_batch_writes_what_each_prompt_gets_alone(lm: LanguageModel) -> None:
+    """Prompts of different lengths in the same passes do not see each other."""
+    prompts = [PROMPT, [9], [1, 2, 3] * 9]
+    asked = {"temperature": 0.9, "seed": 11, "max_tokens": 17, "ignore_eos": True}
+    batch = lm.generate_batch(prompts, **asked)
+    alone = [lm.generate(prompt, **asked) for prompt in prompts]
+    assert [r.token_ids for r in batch] == [r.token_ids for r in alone]
+
+
+def test_streams_in_several_threads_write_what_they_would_alone(lm: LanguageModel) -> None:
+    """Threads that stream from one model share passes, not texts."""
+    asked = {"temperature": 1.0, "max_tokens": 20, "ignore_eos": True}
+    alone = [lm.generate(PROMPT, seed=seed, **asked).token_ids for seed in range(4)]
+    found: dict[int, tuple[int, ...]] = {}
+
+    def write(seed: int) -> None:
+        found[seed] = tuple(t.token for t in lm.stream(PROMPT, seed=seed, **asked))
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[seed] for seed in range(4)] == alone
+
+
+def test_a_stream_left_early_keeps_its_text_and_gives_everything_back(lm: LanguageModel) -> None:
+    """Breaking out of a stream interrupts it; the model goes on working, and so does `result`."""
+    stream = lm.stream(PROMPT, max_tokens=50, ignore_eos=True)
+    for token in stream:
+        if token.index == 4:
+            break
+    assert stream.result.finish_reason == "interrupted"
+    written = stream.result.token_ids
+    rest = [token.token for token in stream]  # what its last round had brought besides
+    assert written[5:] == tuple(rest)
+    assert list(stream) == []
+    assert lm.generate(PROMPT, max_tokens=3, ignore_eos=True).stats.tokens == 3
+
+
+def test_a_stream_read_again_ends_at_once(lm: LanguageModel) -> None:
+    """A stream that was read to its end has nothing more to tell, and its result stays."""
+    stream = lm.stream(PROMPT, max_tokens=5, ignore_eos=True)
+    assert len(list(stream)) == 5
+    assert list(stream) == []
+    assert stream.result.stats.tokens == 5
+
+
+def test_two_streams_read_in_turns_share_passes(lm: LanguageModel) -> None:
+    """Reading one stream advances the other; neither text changes by it."""
+    asked = {"temperature": 1.0, "max_tokens": 12, "ignore_eos": True}
+    alone = [lm.generate(PROMPT, seed=seed, **asked).token_ids for seed in (1, 2)]
+    streams = [lm.stream(PROMPT, seed=seed, **asked) for seed in (1, 2)]
+    pairs = list(zip(*(iter(stream) for stream in streams), strict=True))
+    assert [tuple(t.token for t in tokens) for tokens in zip(*pairs, strict=True)] == alone
+
+
+def test_without_a_seed_texts_differ_and_the_seed_is_reported(lm: LanguageModel) -> None:
+    """A fresh seed is drawn each time; given back, it gives the same text again."""
+    asked = {"temperature": 1.0, "max_tokens": 30, "ignore_eos": True}
+    first, second = lm.generate(PROMPT, **asked), lm.generate(PROMPT, **asked)
+    assert first.seed != second.seed  # equal once in 2^64
+    assert lm.generate(PROMPT, seed=first.seed, **asked).token_ids == first.token_ids
+
+
+def test_lenience_is_marked_as_not_exact(lm: LanguageModel) -> None:
+    """Only rule lenient says so, in `exact` and in `guarantee`."""
+    lenient = lm.generate(PROMPT, rule="lenient", lenience=0.3, temperature=1.0, max_tokens=5)
+    assert (lenient.exact, lenient.guarantee) == (False, "lenient")
+    exact = lm.generate(PROMPT, rule="block", temperature=1.0, max_tokens=5)
+    assert (exact.exact, exact.guarantee) == (True, "bitwise")
+
+
+def test_stats_are_the_sum_of_all_texts(folder: Path) -> None:
+    """`lm.stats` counts every finished text once."""
+    lm = forerun.load(str(folder / "tiny.gguf")) if (folder / "tiny.gguf").exists() else None
+    lm = lm or forerun.load(str(Tiny(layers=4).write(folder / "tiny.gguf")))
+    results = lm.generate_batch([PROMPT, [4]], max_tokens=6, ignore_eos=True)
+    assert lm.stats.tokens == sum(r.stats.tokens for r in results) == 12
+    assert lm.stats.drafted == sum(r.stats.drafted for r in results)
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", [], None, 7, [1.5], [True], [{"role": "user"}, 3]])
+def test_what_is_no_prompt_is_refused(lm: LanguageModel, prompt: object) -> None:
+    """Empty and mixed prompts raise a PromptError that shows them."""
+    with pytest.raises(PromptError):
+        lm.generate(prompt)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prompt", [[300], [-1], [0] * 128])
+def test_prompts_outside_of_vocabulary_or_context_are_refused(
+    lm: LanguageModel, prompt: list[int]
+) -> None:
+    """The tiny model has 300 tokens and a context of 128, of which one must stay free."""
+    with pytest.raises(PromptError):
+        lm.generate(prompt)
+
+
+@pytest.mark.parametrize("drafter", ["sufix", "none,suffix", "", ",", "suffix,suffix"])
+def test_what_is_no_drafter_is_refused(lm: LanguageModel, drafter: str) -> None:
+    """A wrong drafter is refused before any token is written."""
+    with pytest.raises(OptionError):
+        lm.stream(PROMPT, drafter=drafter)
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused(folder: Path) -> None:
+    """The draft model's tokens must be the target's, one by one."""
+    Tiny(layers=1).write(folder / "target.gguf")
+    Tiny(layers=1, vocab_size=280).write(folder / "other.gguf")
+    lm = forerun.load(str(folder / "target.gguf"), draft_model=str(folder / "other.gguf"))
+    with pytest.raises(VocabularyError, match=r"other\.gguf"):
+        lm.generate(PROMPT, drafter="model")
+
+
+def test_a_draft_model_can_be_named_and_cut(folder: Path) -> None:
+    """A second file with the same tokenizer drafts; cut, it has its first layers only."""
+    path = str(Tiny(layers=3).write(folder / "deep.gguf"))
+    lm = forerun.load(path, draft_model=path, draft_layers=3)
+    result = lm.generate(PROMPT, drafter="model", max_tokens=13, ignore_eos=True, draft_length=3)
+    assert result.stats.acceptance == 1.0, "the target itself drafts"
+    with pytest.raises(OptionError, match="layers"):
+        forerun.load(path, draft_model=path, draft_layers=4).generate(PROMPT, drafter="model")
+
+
+def test_messages_go_through_the_template_and_raw_text_does_not(folder: Path) -> None:
+    """A template shapes text and messages; `raw` leaves text alone."""
+    lm = with_template(folder, "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+    plain = lm.model.tokenizer.encode("<user>ab", special=True, bos=False)
+    assert list(lm.tokens_of("ab")) == plain
+    assert lm.tokens_of([{"role": "user", "content": "ab"}]) == lm.tokens_of("ab")
+    assert list(lm.tokens_of("ab", raw=True)) == lm.model.tokenizer.encode("ab")
+
+
+def test_a_broken_template_leaves_raw_prompts_usable(folder: Path) -> None:
+    """The template's own error comes when it is needed, not when the model is loaded."""
+    lm = with_template(folder, "{% for %}")
+    assert lm.generate("ab", raw=True, max_tokens=2, ignore_eos=True).stats.tokens == 2
+    with pytest.raises(TemplateError):
+        lm.generate("ab")
+
+
+def test_messages_without_a_template_are_refused(lm: LanguageModel) -> None:
+    """A model without a template takes text, and says so."""
+    with pytest.raises(TemplateError, match="no chat template"):
+        lm.generate([{"role": "user", "content": "ab"}])
+    assert lm.generate("ab", max_tokens=2, ignore_eos=True).stats.tokens == 2
+
+
+def test_public_names_are_these() -> None:
+    """What `import forerun` offers is a decision, not an accident."""
+    assert forerun.__all__ == [
+        "ForerunError",
+        "Generation",
+        "LanguageModel",
+        "Loading",
+        "Result",
+        "RoundEvent",
+        "Stats",
+        "Stream",
+        "TokenEvent",
+        "__version__",
+        "load",
+    ]
+    assert all(getattr(forerun, name) is not None for name in forerun.__all__)
