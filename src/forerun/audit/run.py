@@ -69,7 +69,7 @@ def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Pa
     yield "identity on toys", 60 if thorough else 18, partial(_toys, thorough)
     if model is not None:
         length = 24 if thorough else 10
-        yield f"identity on {model.name}", 7.0 * length, partial(_model, model, length)
+        yield f"identity on {model.name}", 6.0 * length, partial(_model, model, length)
     yield "mutants", 20, _mutants
 
 

@@ -159,5 +159,5 @@ def model_stage(model: Model, max_tokens: int) -> Stage:
         decoder=lambda tokens: model.tokenizer.detokenizer(after=tokens),
         prompts=(prompt,),
         max_tokens=max_tokens,
-        draft_length=3,
+        draft_length=2,
     )
