@@ -68,7 +68,7 @@ def _write_both(lm: LanguageModel, prompt: str, asks: list[Generation]) -> list[
         for title, ask in zip(("plain", "speculative"), asks, strict=True):
             panes.append(Panel(""))
             for result in _growing(lm.stream(prompt, **dict(ask)), interruption):
-                panes[-1] = _pane(title, result, drafters)
+                panes[-1] = _pane(title, result, drafters, marks=console.color_system is None)
                 if live is not None:
                     live.update(_side_by_side(console, panes, drafters))
             results.append(result)
@@ -89,17 +89,19 @@ def _growing(stream: Stream, interruption: Interruption) -> Iterator[Result]:
     yield stream.result
 
 
-def _pane(title: str, result: Result, drafters: list[str]) -> Panel:
+def _pane(title: str, result: Result, drafters: list[str], *, marks: bool) -> Panel:
     stats = result.stats
     speed = f"{stats.tokens_per_second:.1f} tokens/s, {stats.tokens_per_pass:.2f} per pass"
-    text = coloured(result.tokens, drafters)
+    # All of the plain text is the target's own: only the speculative one wants marks.
+    marks = marks and result.stats.drafted > 0
+    text = coloured(result.tokens, drafters, marks=marks)
     return Panel(text, title=title, subtitle=speed, title_align="left", subtitle_align="left")
 
 
 def _side_by_side(console: Console, panes: list[Panel], drafters: list[str]) -> RenderableType:
     width = console.width // 2 - 1
     columns = Columns(panes, width=width) if console.width >= 80 else Group(*panes)
-    return Group(columns, legend(drafters))
+    return Group(columns, legend(drafters, marks=console.color_system is None))
 
 
 def _conclude(console: Console, plain: Result, speculative: Result) -> None:

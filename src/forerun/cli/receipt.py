@@ -14,6 +14,7 @@ __all__ = ["coloured", "legend", "print_receipt", "style_of"]
 
 _ACCEPTED = ("green", "cyan", "blue", "bright_green", "bright_cyan", "bright_blue")
 _TARGET = {"corrected": "yellow", "bonus": "magenta"}
+_MARKS = {"corrected": "«{}»", "bonus": "‹{}›", "accepted": "{}"}  # where there are no colours
 _MEANING = {
     "corrected": "the target's own, where the draft failed",
     "bonus": "the target's own, after all of the draft",
@@ -29,18 +30,31 @@ def style_of(token: TokenEvent, drafters: list[str]) -> str:
     return _ACCEPTED[drafters.index(token.drafter) % len(_ACCEPTED)]
 
 
-def coloured(tokens: Iterable[TokenEvent], drafters: list[str]) -> Text:
-    """The text of these tokens, each piece in the colour of who wrote it."""
-    return Text.assemble(*((token.text, style_of(token, drafters)) for token in tokens))
+def coloured(tokens: Iterable[TokenEvent], drafters: list[str], *, marks: bool = False) -> Text:
+    """The text of these tokens, each piece in the colour of who wrote it.
+
+    Args:
+        tokens: In their order.
+        drafters: Gathers who has written so far, each gets its own colour.
+        marks: Put the target's own tokens in quotes as well, for where no colours show.
+    """
+    text = Text()
+    for token in tokens:
+        mark = _MARKS[token.source] if marks and token.text.strip() else "{}"
+        text.append(mark.format(token.text), style_of(token, drafters))
+    return text
 
 
-def legend(drafters: list[str]) -> Text:
-    """What the colours mean."""
+def legend(drafters: list[str], *, marks: bool = False) -> Text:
+    """What the colours mean, or the marks."""
     accepted = [
-        (f"■ accepted from {name}", _ACCEPTED[index % len(_ACCEPTED)])
+        (f"{'' if marks else '■ '}accepted from {name}", _ACCEPTED[index % len(_ACCEPTED)])
         for index, name in enumerate(drafters)
     ]
-    own = [(f"■ {source}: {_MEANING[source]}", style) for source, style in _TARGET.items()]
+    own = [
+        (f"{_MARKS[source].format('…') if marks else '■'} {source}: {_MEANING[source]}", style)
+        for source, style in _TARGET.items()
+    ]
     return Text("   ").join(Text(*part) for part in accepted + own)
 
 
