@@ -126,3 +126,12 @@ def test_entropy_stops_some_drafts_and_not_others() -> None:
         patch.setattr("forerun.audit.laws.PlannedDrafter", Spy)
         assert [case.check().problem for case in cases] == [""] * len(cases)
     assert lengths == {0, 1, 2, 3}
+
+
+def test_the_longer_grid_can_be_built() -> None:
+    """Every case of the thorough audit has a world its settings fit."""
+    cases = list(law_cases(thorough=True))
+    assert len(cases) > 3 * len(list(law_cases()))
+    for case in cases:
+        if isinstance(case, RoundCase):
+            assert case.start

@@ -200,12 +200,22 @@ def compare(
         tick: Called with the finished share now and then.
     """
     plains = list(dict.fromkeys(cell.plain for cell in cells))
-    own = dict(zip(plains, _write(stage, plains, None), strict=True))
+    plain_share = len(plains) / (len(plains) + len(cells))
+
+    def plain_tick(share: float) -> None:
+        if tick is not None:
+            tick(plain_share * share)
+
+    def cell_tick(share: float) -> None:
+        if tick is not None:
+            tick(plain_share + (1 - plain_share) * share)
+
+    own = dict(zip(plains, _write(stage, plains, plain_tick), strict=True))
     report = IdentityReport(cells=len(cells))
     for cell, requests in own.items():
         wrong = [problem for request in requests if (problem := stage.judge(request))]
         report.mismatches += [f"{stage.name}, {cell}: {problem}" for problem in wrong]
-    for cell, requests in zip(cells, _write(stage, cells, tick), strict=True):
+    for cell, requests in zip(cells, _write(stage, cells, cell_tick), strict=True):
         drafted = 0
         for i, (request, plain) in enumerate(zip(requests, own[cell.plain], strict=True)):
             result = request.result()
@@ -220,7 +230,7 @@ def compare(
 
 
 def _write(
-    stage: Stage, cells: Sequence[Cell], tick: Callable[[float], None] | None
+    stage: Stage, cells: Sequence[Cell], tick: Callable[[float], None]
 ) -> list[list[Request]]:
     """Return the finished requests of each cell; all of them ran together."""
     asks = [stage.asks(cell) for cell in cells]
