@@ -125,7 +125,7 @@ def test_a_variable_counts_and_a_flag_wins_over_it() -> None:
     assert said(env={"FORERUN_TOP_K": "5"})[1].top_k == 5
     assert said("--top-k", "6", env={"FORERUN_TOP_K": "5"})[1].top_k == 6
     assert said(env={"FORERUN_TOP_K": ""})[1].top_k == 0
-    assert said(env={"FORERUN_BANNED_TOKENS": "1 2"})[1].banned_tokens == (1, 2)
+    assert said(env={"FORERUN_BANNED_TOKENS": "1,2"})[1].banned_tokens == (1, 2)
     assert said(env={"FORERUN_RAW": "1"})[1].raw
 
 
@@ -178,3 +178,27 @@ def test_help_shows_kind_and_default(name: str, metavar: str, default: str) -> N
     """Both follow from the field's type and default."""
     field = Generation.model_fields[name]
     assert (metavar_of(field), default_of(field)) == (metavar, default)
+
+
+@pytest.mark.parametrize("stop", ["two words", "\n", " \n\t", "a,b", "a b  c"])
+def test_a_variable_holds_what_one_flag_would(stop: str) -> None:
+    """A stop string from the environment keeps its blanks, line ends and commas."""
+    assert said(env={"FORERUN_STOP": stop})[1].stop == (stop,)
+    assert said("--stop", "x", env={"FORERUN_STOP": stop})[1].stop == ("x",)
+    assert said(env={"FORERUN_STOP": ""})[1].stop == ()
+
+
+def test_variables_hold_lists_and_maps() -> None:
+    """Commas part them, as on the command line; blanks do not."""
+    _, generation = said(env={"FORERUN_BANNED_TOKENS": "1, 2", "FORERUN_LOGIT_BIAS": "3=1, 4=-2"})
+    assert generation.banned_tokens == (1, 2)
+    assert generation.logit_bias == {3: 1, 4: -2}
+    with pytest.raises(OptionError, match="2 3"):
+        said(env={"FORERUN_BANNED_TOKENS": "1,2 3"})
+
+
+def test_a_token_has_one_bias() -> None:
+    """Two different biases of one token contradict each other; the same one twice does not."""
+    with pytest.raises(OptionError, match="gives 5 both 1 and -3"):
+        said("--logit-bias", "5=1", "--logit-bias", "5=-3")
+    assert said("--logit-bias", "5=1, 5=1")[1].logit_bias == {5: 1}

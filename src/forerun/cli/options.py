@@ -3,11 +3,13 @@
 A command's function takes an option group as a parameter; `with_options` turns that parameter
 into one flag for each of the group's fields (`max_tokens` -> `--max-tokens`, and the variable
 `FORERUN_MAX_TOKENS`) and hands the function the group, built and checked by `Options.make`.
+A variable holds what one flag would: all of `FORERUN_STOP` is one stop string.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import types
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -24,6 +26,7 @@ __all__ += ["metavar_of", "option_of"]
 SHORT_FLAGS = {"model": "-m"}
 
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
+_CALL = "call"  # the parameter that tells which values came from variables
 
 
 def flag_of(name: str) -> str:
@@ -71,9 +74,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             kind = inspect.Parameter.KEYWORD_ONLY
             parameters.append(parameter.replace(annotation=hint, kind=kind))
 
+    parameters.append(inspect.Parameter(_CALL, inspect.Parameter.KEYWORD_ONLY))
+    parameters[-1] = parameters[-1].replace(annotation=typer.Context)
+
     def run(**given: Any) -> None:
+        call = given.pop(_CALL)
         for name, options in groups.items():
-            raw = {field: given.pop(field) for field in options.model_fields}
+            raw = {field: _given(call, options, field, given) for field in options.model_fields}
             given[name] = options.make(**_parsed(options, raw))
         command(**given)
 
@@ -112,6 +119,15 @@ def option_of(options: type[Options], name: str) -> Any:
     )
 
 
+def _given(call: typer.Context, options: type[Options], name: str, given: dict[str, Any]) -> Any:
+    """Take an option's value out of `given`; the parser would split a list's variable at blanks."""
+    value, variable = given.pop(name), os.environ.get(variable_of(name))
+    kind = get_origin(_without_none(options.model_fields[name].annotation))
+    source = call.get_parameter_source(name)
+    is_typed = source is not None and source.name == "COMMANDLINE"
+    return [variable] if kind in (tuple, dict) and variable and not is_typed else value
+
+
 def _parsed(options: type[Options], raw: dict[str, Any]) -> dict[str, Any]:
     """Keep what has a value, with lists and maps taken apart."""
     parsed: dict[str, Any] = {}
@@ -120,7 +136,7 @@ def _parsed(options: type[Options], raw: dict[str, Any]) -> dict[str, Any]:
         if value is None or value == []:
             continue
         if get_origin(kind) is dict:
-            parsed[name] = dict(_pair(name, item) for item in _split(value))
+            parsed[name] = _paired(name, _split(value))
         elif get_origin(kind) is tuple and _without_none(get_args(kind)[0]) is not str:
             parsed[name] = _split(value)
         else:
@@ -132,11 +148,15 @@ def _split(values: Iterable[str]) -> list[str]:
     return [item.strip() for value in values for item in value.split(",")]
 
 
-def _pair(name: str, item: str) -> tuple[str, str]:
-    key, equals, value = item.partition("=")
-    if not equals:
-        raise OptionError(f"{name} = {item!r} is no pair.", f"Write {flag_of(name)} 12=-100.")
-    return key.strip(), value.strip()
+def _paired(name: str, items: Iterable[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals:
+            raise OptionError(f"{name} = {item!r} is no pair.", f"Write {flag_of(name)} 12=-100.")
+        if pairs.setdefault(key, value) != value:
+            raise OptionError(f"{name} gives {key} both {pairs[key]} and {value}.", "Choose one.")
+    return pairs
 
 
 def _without_none(kind: Any) -> Any:
