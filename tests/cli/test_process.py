@@ -13,6 +13,7 @@ import pytest
 from forerun import __version__
 from forerun.cli import main as command_line
 from forerun.cli.guard import BROKEN_PIPE, INTERRUPTED
+from forerun.cli.interrupt import TERMINATED
 
 LONG = ("--max-tokens", "4000", "--ignore-eos", "--drafter", "none")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as POSIX has them")
@@ -69,6 +70,44 @@ def test_ctrl_c_leaves_a_result(start: Any) -> None:
     assert (last["event"], last["finish_reason"]) == ("result", "interrupted")
     assert last["token_ids"] == tokens
     assert 0 < len(tokens) < 4000
+
+
+@POSIX
+def test_being_told_to_end_leaves_a_result(start: Any) -> None:
+    """SIGTERM, as `timeout` and service managers send it, loses no more than Ctrl-C."""
+    process = start("generate", "the", *LONG, "--json")
+    first = process.stdout.readline()
+    process.terminate()
+    code, out, err = ended(process)
+    last = json.loads((first + out).splitlines()[-1])
+    assert (code, err) == (TERMINATED, b"")
+    assert (last["event"], last["finish_reason"]) == ("result", "interrupted")
+
+
+@POSIX
+def test_being_told_to_end_ends_a_chat(start: Any) -> None:
+    """Not just the answer: whoever sends it waits for the program to go."""
+    process = start("chat", *LONG)
+    process.stdin.write(b"the\n")
+    process.stdin.flush()
+    process.stdout.read(1)
+    process.terminate()
+    assert process.wait(60) == TERMINATED
+
+
+@POSIX
+def test_ctrl_c_during_the_imports_is_quiet() -> None:
+    """Pressed before anything is there to catch it, it still ends with 130 and without a word."""
+    code = (
+        "import signal, sys\n"
+        "class Pressing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Pressing())\n"
+        "import runpy; runpy.run_module('forerun', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, b"", b"")
 
 
 @POSIX

@@ -1,7 +1,7 @@
 """How a command ends: errors become one clear line and an exit code, never a traceback.
 
 0 fine, 1 a check failed (or a bug), 2 wrong use, 3 could not start, 130 interrupted, 141 the
-reader of our output went away, as for any program that a broken pipe ends.
+reader of our output went away, as for any program that a broken pipe ends, 143 told to end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Ctrl-C between rounds: the first one is noted, so that the text so far stays whole."""
+"""Ctrl-C between rounds: the first one is noted, so that the text so far stays whole.
+
+Being told to end (SIGTERM) is noted likewise; what it ends is the program, not one answer.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Interruption", "patient"]
+__all__ = ["TERMINATED", "Interruption", "patient", "tidy_when_terminated"]
+
+TERMINATED = 128 + signal.SIGTERM
 
 
 class Interruption:
-    """Whether Ctrl-C was pressed."""
+    """Whether Ctrl-C was pressed, or the program told to end."""
 
     def __init__(self) -> None:
         self.came = False
+        self.is_final = False
 
     def note(self, signum: int, frame: FrameType | None) -> None:
         """Take note the first time; somebody who presses again wants out at once."""
+        self.is_final = self.is_final or signum == signal.SIGTERM
         if self.came:
             raise KeyboardInterrupt
         self.came = True
@@ -25,10 +32,27 @@ class Interruption:
 
 @contextmanager
 def patient() -> Iterator[Interruption]:
-    """Hold Ctrl-C back for the length of a `with` block; the block looks at `came`."""
+    """Hold Ctrl-C back for the length of a `with` block; the block looks at `came`.
+
+    Raises:
+        SystemExit: At the end of the block, if the program was told to end.
+    """
     interruption = Interruption()
-    before = signal.signal(signal.SIGINT, interruption.note)
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, interruption.note) for each in signals]
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+    if interruption.is_final:
+        raise SystemExit(TERMINATED)
+
+
+def tidy_when_terminated() -> None:
+    """From now on, being told to end runs the clean-up that any other end runs."""
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(TERMINATED)
+
+    signal.signal(signal.SIGTERM, end)

@@ -13,6 +13,7 @@ from forerun.cli.consoles import write
 from forerun.cli.doctor import doctor
 from forerun.cli.generate import generate
 from forerun.cli.guard import guarded, last_resort, prepare_streams
+from forerun.cli.interrupt import tidy_when_terminated
 from forerun.cli.pull import pull
 from forerun.cli.theory import theory
 
@@ -66,9 +67,6 @@ def _forerun(
 def main() -> None:
     """Run the command line and exit with its code."""
     prepare_streams()
+    tidy_when_terminated()
     with last_resort():
         app()
-
-
-if __name__ == "__main__":
-    main()

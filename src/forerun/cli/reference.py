@@ -94,8 +94,8 @@ def _commands() -> Iterator[str]:
     yield from ("# Commands", "", group.help, "")
     yield "Text and JSON go to standard output, everything else to standard error. Exit codes: 0"
     yield "fine, 1 a check failed, 2 wrong use, 3 could not start, 130 interrupted by Ctrl-C, 141"
-    yield "the reader of the output went away. `FORERUN_CACHE` names another folder for models,"
-    yield "`FORERUN_DEBUG=1` adds a traceback to errors."
+    yield "the reader of the output went away, 143 told to end (SIGTERM). `FORERUN_CACHE` names"
+    yield "another folder for models, `FORERUN_DEBUG=1` adds a traceback to errors."
     for name, command in group.commands.items():
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         usage = "".join(
