@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import forerun
@@ -190,6 +192,78 @@ def test_messages_without_a_template_are_refused(lm: LanguageModel) -> None:
     with pytest.raises(TemplateError, match="no chat template"):
         lm.generate([{"role": "user", "content": "ab"}])
     assert lm.generate("ab", max_tokens=2, ignore_eos=True).stats.tokens == 2
+
+
+@pytest.mark.parametrize("prompt", [b"ab", bytearray(b"ab"), memoryview(b"ab")])
+def test_bytes_are_no_prompt(lm: LanguageModel, prompt: bytes) -> None:
+    """Bytes are a sequence of whole numbers, but nobody who gives them means token ids."""
+    with pytest.raises(PromptError, match="not text"):
+        lm.generate(prompt)
+
+
+def test_token_ids_may_be_numpys(lm: LanguageModel) -> None:
+    """An array of ids, or a list of its items, is the list of plain numbers."""
+    for prompt in (np.array(PROMPT), list(np.array(PROMPT, dtype=np.uint32)), range(5, 8)):
+        tokens = lm.tokens_of(prompt)
+        assert tokens == tuple(int(token) for token in prompt)
+        assert {type(token) for token in tokens} == {int}
+    for wrong in (np.array([0.5]), np.array([[1, 2]]), np.array([True])):
+        with pytest.raises(PromptError):
+            lm.tokens_of(wrong)
+
+
+def test_a_wrong_prompt_is_shown_in_part(lm: LanguageModel) -> None:
+    """The first wrong item is named, and no error is longer than a line or two."""
+    with pytest.raises(PromptError, match="holds 'b'"):
+        lm.tokens_of([1, "b"])  # type: ignore[arg-type]
+    wrongs: list[Any] = [{"x" * 10_000}, [1, "x" * 10_000]]
+    for wrong in wrongs:
+        with pytest.raises(PromptError) as refused:
+            lm.tokens_of(wrong)
+        assert len(str(refused.value)) < 300
+
+
+def test_a_model_may_be_named_by_a_path(folder: Path) -> None:
+    """A `Path` is as good as its text, for the target and for the draft model."""
+    path = Tiny(layers=2).write(folder / "by_path.gguf")
+    lm = forerun.load(path, draft_model=path)
+    assert lm.generate(PROMPT, drafter="model", max_tokens=4, ignore_eos=True).stats.drafted > 0
+
+
+@pytest.mark.parametrize("context", [None, 50])
+def test_a_draft_model_of_a_shorter_context_stops_drafting(
+    folder: Path, context: int | None
+) -> None:
+    """Where its context ends so do its drafts; the text goes on to the end of the target's."""
+    target = Tiny(context=64).write(folder / "long.gguf")
+    short = Tiny(context=16, seed=1).write(folder / "short.gguf")
+    lm = forerun.load(target, draft_model=short, context=context)
+    asked = {"max_tokens": 99, "ignore_eos": True}
+    result = lm.generate(PROMPT, drafter="model", **asked)
+    assert result.token_ids == lm.generate(PROMPT, drafter="none", **asked).token_ids
+    assert len(result.token_ids) == (context or 64) - len(PROMPT)
+    assert result.stats.drafted > 0
+
+
+def test_a_text_nobody_can_read_is_not_written(lm: LanguageModel) -> None:
+    """A stream let go unread costs the others no pass and stays in no queue."""
+    tokens = lm.stats.tokens
+    lm.stream(PROMPT, max_tokens=100, ignore_eos=True)
+    lm.generate(PROMPT, max_tokens=10, ignore_eos=True)
+    assert lm.stats.tokens == tokens + 10
+    assert not lm._scheduler.requests
+
+
+def test_a_broken_template_is_told_anew_each_time(folder: Path) -> None:
+    """Each refusal is an error of its own, which keeps nothing of earlier ones alive."""
+    lm = with_template(folder, "{% for %}")
+    errors = []
+    for _ in range(2):
+        with pytest.raises(TemplateError) as refused:
+            lm.generate("ab")
+        errors.append(refused.value)
+    assert errors[0] is not errors[1]
+    assert str(errors[0]) == str(errors[1])
 
 
 def test_public_names_are_these() -> None:

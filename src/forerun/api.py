@@ -9,12 +9,17 @@ Example:
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.config import Generation, Loading
 from forerun.drafters.protocol import Drafter
@@ -30,12 +35,12 @@ from forerun.targets.reference import ReferenceTarget
 
 __all__ = ["LanguageModel", "Prompt", "Stream", "load"]
 
-Prompt = str | Sequence[int] | Sequence[Mapping[str, object]]
+Prompt = str | Sequence[int] | NDArray[np.integer[Any]] | Sequence[Mapping[str, object]]
 """A text, token ids, or chat messages such as {"role": "user", "content": "Hello"}."""
 
 
 def load(
-    model: str = "smollm2",
+    model: str | os.PathLike[str] = "smollm2",
     *,
     progress: Callable[[PullProgress], None] | None = None,
     **options: Any,
@@ -93,16 +98,25 @@ class LanguageModel:
         """
         if isinstance(prompt, str):
             return self._tokens_of_text(prompt, raw)
+        if isinstance(prompt, np.ndarray) and prompt.ndim == 1:
+            prompt = prompt.tolist()
         if not isinstance(prompt, Sequence) or len(prompt) == 0:
-            raise PromptError(f"The prompt is {prompt!r}.", "Give text, token ids or messages.")
+            raise PromptError(f"The prompt is {_shown(prompt)}.", "Give text, ids or messages.")
+        if isinstance(prompt, bytes | bytearray | memoryview):
+            kind = type(prompt).__name__
+            raise PromptError(f"The prompt is {kind}, not text.", "Decode it: prompt.decode().")
         if all(isinstance(item, Mapping) for item in prompt):
             return self._templated([item for item in prompt if isinstance(item, Mapping)])
-        if not all(isinstance(item, int) and not isinstance(item, bool) for item in prompt):
+        wrong = [
+            item for item in prompt if isinstance(item, bool) or not isinstance(item, Integral)
+        ]
+        if wrong:
             raise PromptError(
-                f"The prompt is a list of {type(prompt[0]).__name__}.",
-                "Give text, token ids, or messages with role and content.",
+                f"The prompt is a list that holds {_shown(wrong[0])}.",
+                "Give text, token ids, or messages with role and content; several prompts go to "
+                "generate_batch.",
             )
-        return tuple(item for item in prompt if isinstance(item, int))
+        return tuple(int(item) for item in prompt if isinstance(item, Integral))
 
     def generate(self, prompt: Prompt, **options: Any) -> Result:
         """Write a text and return it with each token's provenance.
@@ -139,6 +153,7 @@ class LanguageModel:
             decoder=self.model.tokenizer.detokenizer(after=tokens),
         )
         with self._lock:
+            self._cancel_unheard()
             request = self._scheduler.submit(ask)
             stream = Stream(self, request)
             self._listeners[request.name] = stream
@@ -155,9 +170,11 @@ class LanguageModel:
     def _templated(self, messages: Sequence[Mapping[str, object]]) -> tuple[int, ...]:
         template = self.model.chat_template
         if template is None:
-            raise self.model.template_error or TemplateError(
-                f"{self.model.name} has no chat template.", "Give the prompt as text instead."
-            )
+            broken = self.model.template_error
+            if broken is not None:
+                raise TemplateError(broken.what, broken.way_out)
+            way_out = "Give the prompt as text instead."
+            raise TemplateError(f"{self.model.name} has no chat template.", way_out)
         text = template.render(messages, add_generation_prompt=True)
         return tuple(self.model.tokenizer.encode(text, special=True, bos=False))
 
@@ -185,7 +202,9 @@ class LanguageModel:
                 f"Draft model {named!r} has another vocabulary than {self.model.name!r}.",
                 "Choose a draft model with the same tokenizer.",
             )
-        return ReferenceTarget(model, context=self.loading.context)
+        # A shorter one's drafts end where its context does; decoding goes on.
+        context = min(self.target.context_length, model.architecture.context_length)
+        return ReferenceTarget(model, context=context)
 
     def _advance(self, stream: Stream, request: Request) -> bool:
         """Run one round for all texts that grow; return False if `stream` will hear no more."""
@@ -196,6 +215,7 @@ class LanguageModel:
             interrupted = request.finish is not None and request.finish[0] == "interrupted"
             if interrupted or request.name not in self._listeners:
                 return False
+            self._cancel_unheard()
             for event in self._scheduler.step():
                 listener = self._listeners.get(event.request)
                 if listener is not None:
@@ -203,6 +223,12 @@ class LanguageModel:
                 if isinstance(event, Result):
                     self._listeners.pop(event.request, None)
             return True
+
+    def _cancel_unheard(self) -> None:
+        """Interrupt texts whose stream nobody holds any more: nobody could read them."""
+        for request in self._scheduler.requests:
+            if request.name not in self._listeners:
+                self._scheduler.cancel(request)
 
     def _cancel(self, request: Request) -> None:
         with self._lock:
@@ -263,3 +289,9 @@ class Stream:
     def close(self) -> None:
         """Interrupt the text, if it is still growing."""
         self._lm._cancel(self._request)
+
+
+def _shown(value: object) -> str:
+    """Return a wrong prompt as an error shows it; it may be of any length."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -111,3 +111,19 @@ def test_default_model(default_model: Path) -> None:
     assert model.path == default_model
     assert model.tokenizer.vocab_size == 49152
     assert model.chat_template is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "/" + "x" * 5000, "a\0b", "~nobody-of-this-name/x.gguf"]
+)
+def test_a_path_that_cannot_be_is_no_file(name: str) -> None:
+    """Too long, with a NUL, or in the home of nobody: the answer is a clear one."""
+    with pytest.raises(ModelNotFoundError, match="no file"):
+        load_model(name)
+
+
+def test_a_loop_of_links_is_no_file(tmp_path: Path) -> None:
+    """A link to itself is refused as the system refuses it."""
+    (tmp_path / "loop.gguf").symlink_to("loop.gguf")
+    with pytest.raises(ModelNotFoundError, match="no file"):
+        load_model(tmp_path / "loop.gguf")

@@ -59,6 +59,11 @@ class Scheduler:
         return request
 
     @property
+    def requests(self) -> list[Request]:
+        """All that wait or run."""
+        return [*self._waiting, *(request for request, _ in self._running)]
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing runs."""
         return not self._waiting and not self._running

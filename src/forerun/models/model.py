@@ -93,7 +93,15 @@ def load_model(
 
 def _existing(name: str) -> Path:
     """Return the path of a file the user named, or say what was probably meant."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # unlike Path's own, it takes an unknown ~user as it is
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:  # too long, a loop of links, a NUL, no permission
+        reason = error.strerror if isinstance(error, OSError) else error
+        what = f"There is no file {name[:80]!r}: {reason}."
+        raise ModelNotFoundError(what, "Check the path.") from None
     if path.is_dir():
         raise UnsupportedModelError(
             f"{path} is a folder.",
