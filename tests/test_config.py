@@ -339,3 +339,16 @@ def test_loading_has_bounds_too(name: str, value: object) -> None:
     """A context needs room for a prompt's token and one more."""
     with pytest.raises(OptionError, match=f"{name} = "):
         Loading.make(**{name: value})
+
+
+@pytest.mark.parametrize("seed", [2**64, 10**30])
+def test_a_seed_too_large_is_told_its_bound(seed: int) -> None:
+    """To the last digit, which a float would not show."""
+    with pytest.raises(OptionError, match="less than 18446744073709551616"):
+        Generation.make(seed=seed)
+
+
+def test_a_draft_model_without_a_name_is_refused() -> None:
+    """An empty path would be the current folder."""
+    with pytest.raises(OptionError, match="draft_model = ''"):
+        Loading.make(draft_model="")

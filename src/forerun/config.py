@@ -7,10 +7,18 @@ request may ask for, `Loading` what a model is opened with. Both refuse what the
 from __future__ import annotations
 
 import difflib
+import os
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from forerun.errors import OptionError
 
@@ -40,8 +48,13 @@ def _several(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _path(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 Whole = Annotated[int, BeforeValidator(_number)]
 Real = Annotated[float, BeforeValidator(_number)]
+PathText = Annotated[str, BeforeValidator(_path), Field(min_length=1)]
 DraftLength = Annotated[Whole, Field(ge=0, le=256)] | Literal["auto"]
 
 
@@ -78,6 +91,8 @@ class Options(BaseModel):
             way_out = f"Did you mean {near[0]!r}?" if near else "See the reference of options."
             return OptionError(f"There is no option {_shown(name)}.", way_out)
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "less_than":  # its own message shows the bound as a float
+            message = f"Input should be less than {first['ctx']['lt']}"
         if not name:
             return OptionError(message)
         field = cls.model_fields[name]
@@ -234,12 +249,11 @@ class Generation(Sampling, Speculation, Ending):
 class Loading(Options):
     """What a model is opened with."""
 
-    model: str = Field(
+    model: PathText = Field(
         "smollm2",
-        min_length=1,
         description="A model's name, a GGUF file, or a Hugging Face folder.",
     )
-    draft_model: str | None = Field(
+    draft_model: PathText | None = Field(
         None,
         description="The model behind drafter 'model'; by default the target's own first layers.",
     )
