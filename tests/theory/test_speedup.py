@@ -247,3 +247,15 @@ def test_a_wrong_pass_cost_is_refused(curve: dict[int, float]) -> None:
         measured_speedup(0.5, 2, 0.1, curve)
     with pytest.raises(OptionError, match="pass_cost"):
         speedup_along([0.5, 0.5], 0.1, curve)
+
+
+@pytest.mark.parametrize("value", [1e101, 1e308])
+def test_numbers_beyond_any_measurement_are_refused(value: float) -> None:
+    """So that no result is infinite: neither from products nor from tiny divisors."""
+    for cost, row in ((value, 1.0), (0.0, 1 / value)):
+        with pytest.raises(OptionError):
+            measured_speedup(0.5, 1, cost, {1: 1.0, 2: row})
+    with pytest.raises(OptionError):
+        operations_factor(0.5, 3, value)
+    assert math.isfinite(operations_factor(1.0, 1_000_000, 1e100))
+    assert math.isfinite(measured_speedup(1.0, 1_000_000, 0.0, lambda rows: 1.0))

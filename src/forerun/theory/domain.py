@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from forerun.errors import OptionError
 
-__all__ = ["LAW_TOLERANCE", "LONGEST_DRAFT", "Law", "draft_length", "law", "laws"]
+__all__ = ["LAW_TOLERANCE", "LONGEST_DRAFT", "Law", "divisor", "draft_length", "law", "laws"]
 __all__ += ["non_negative", "positive", "probability"]
 
 Law = NDArray[np.float64]
@@ -28,6 +28,10 @@ LONGEST_DRAFT = 1_000_000
 """The longest draft a formula is asked about, so that a search always ends."""
 
 
+_LARGEST = 1e100
+"""Beyond any measurement, and its products with draft lengths are still floats."""
+
+
 def _finite(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise OptionError(f"{name} is {value!r}.", "Give a number.")
@@ -37,6 +41,8 @@ def _finite(name: str, value: float) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise OptionError(f"{name} is {number}.", "Give a finite number.")
+    if abs(number) > _LARGEST:
+        raise OptionError(f"{name} is {number}.", f"Give {_LARGEST} or less.")
     return number
 
 
@@ -61,6 +67,14 @@ def positive(name: str, value: float) -> float:
     number = _finite(name, value)
     if number <= 0.0:
         raise OptionError(f"{name} is {number}.", "Give a number above 0.")
+    return number
+
+
+def divisor(name: str, value: float) -> float:
+    """A finite number above 0 whose inverse is finite, too."""
+    number = positive(name, value)
+    if number < 1 / _LARGEST:
+        raise OptionError(f"{name} is {number}.", f"Give {1 / _LARGEST} or more.")
     return number
 
 

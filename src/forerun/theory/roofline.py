@@ -36,7 +36,7 @@ class Roofline:
 
     def __post_init__(self) -> None:
         for name in ("bytes_per_pass", "operations_per_row", "bandwidth", "operations_per_second"):
-            domain.positive(name, getattr(self, name))
+            domain.divisor(name, getattr(self, name))
 
     def pass_time(self, rows: int) -> float:
         """Seconds of a pass of M rows: max(bytes / bandwidth, M · operations / speed).
@@ -47,7 +47,7 @@ class Roofline:
         Raises:
             OptionError: `rows` outside its domain.
         """
-        domain.positive("rows", domain.draft_length("rows", rows))
+        domain.divisor("rows", domain.draft_length("rows", rows))
         memory = self.bytes_per_pass / self.bandwidth
         return max(memory, rows * self.operations_per_row / self.operations_per_second)
 
@@ -86,4 +86,4 @@ def bytes_per_token(
     drafted = domain.draft_length("draft_length", draft_length)
     drafting = drafted * domain.non_negative("drafter_bytes", drafter_bytes)
     target = domain.non_negative("target_bytes", target_bytes)
-    return (target + drafting) / domain.positive("tokens", tokens)
+    return (target + drafting) / domain.divisor("tokens", tokens)

@@ -151,7 +151,7 @@ def _rows_time(pass_cost: PassCost, rows: int) -> float:
         raise OptionError(
             f"pass_cost has no value for {rows} rows.", "Measure it, or give a function."
         )
-    return domain.positive(f"pass_cost of {rows} rows", value)
+    return domain.divisor(f"pass_cost of {rows} rows", value)
 
 
 def minimum_speedup(alpha: float, cost: float) -> float:
