@@ -11,7 +11,7 @@ import pytest
 
 import forerun
 from forerun.api import LanguageModel
-from forerun.errors import OptionError, PromptError, TemplateError, VocabularyError
+from forerun.errors import EngineError, OptionError, PromptError, TemplateError, VocabularyError
 from models.tiny_gguf import Tiny
 
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
@@ -264,6 +264,18 @@ def test_a_broken_template_is_told_anew_each_time(folder: Path) -> None:
         errors.append(refused.value)
     assert errors[0] is not errors[1]
     assert str(errors[0]) == str(errors[1])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["output_norm.weight", "blk.0.ffn_norm.weight"])
+@pytest.mark.parametrize("drafter", ["none", "model"])
+def test_weights_that_overflow_are_one_clear_error(folder: Path, name: str, drafter: str) -> None:
+    """Finite but far too large: no warning of a lower library, and nothing written."""
+    huge = np.full(32, 3e38, dtype=np.float32)
+    lm = forerun.load(Tiny(tensors={name: huge}).write(folder / "huge.gguf"))
+    with pytest.raises(EngineError, match="NaN or infinity"):
+        lm.generate(PROMPT, drafter=drafter)
+    assert not lm._scheduler.requests
 
 
 def test_public_names_are_these() -> None:

@@ -141,10 +141,12 @@ class ReferenceTarget:
         asked = range(len(rows)) if logits is None else logits
         self._check(rows, asked, layers)
         groups = self._begin(rows)
-        stream, hidden = self._run_layers(rows, groups, layers)
-        chosen = stream[np.asarray(asked, dtype=np.intp)]
-        normed = rms_norm(chosen, self._ends.norm, self._architecture.norm_epsilon)
-        return Scores(self._ends.head(normed), hidden)
+        # A damaged file's weights may overflow; whoever reads the logits refuses what comes of it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            stream, hidden = self._run_layers(rows, groups, layers)
+            chosen = stream[np.asarray(asked, dtype=np.intp)]
+            normed = rms_norm(chosen, self._ends.norm, self._architecture.norm_epsilon)
+            return Scores(self._ends.head(normed), hidden)
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
