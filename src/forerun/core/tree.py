@@ -44,14 +44,18 @@ class Draft:
 
     nodes: tuple[Node, ...] = ()
     _children: dict[int, tuple[int, ...]] = field(init=False, repr=False)
+    _depths: dict[int, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         children: dict[int, tuple[int, ...]] = {}
+        depths = {ROOT: 0}
         for index, node in enumerate(self.nodes):
             if not ROOT <= node.parent < index:
                 raise EngineError(f"Draft node {index} has parent {node.parent}.")
             children[node.parent] = (*children.get(node.parent, ()), index)
+            depths[index] = depths[node.parent] + 1
         object.__setattr__(self, "_children", children)
+        object.__setattr__(self, "_depths", depths)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -93,7 +97,7 @@ class Draft:
 
     def depth(self, node: int) -> int:
         """Return how many drafted tokens lead to `node`: 0 at ROOT."""
-        return len(self.path(node))
+        return self._depths[node]
 
     @property
     def is_chain(self) -> bool:
