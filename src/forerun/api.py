@@ -176,6 +176,9 @@ class LanguageModel:
             way_out = "Give the prompt as text instead."
             raise TemplateError(f"{self.model.name} has no chat template.", way_out)
         text = template.render(messages, add_generation_prompt=True)
+        if not text:
+            what = f"The chat template of {self.model.name} makes nothing of these messages."
+            raise TemplateError(what, "Give the prompt as raw text (`--raw`).")
         return tuple(self.model.tokenizer.encode(text, special=True, bos=False))
 
     def _drafter(self, spec: str) -> Drafter | None:

@@ -87,3 +87,28 @@ def test_a_model_without_a_template_cannot_chat(run: Any, tmp_path: Path) -> Non
     result = run("chat", "-m", str(path), stdin="the\n")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "generate --raw" in result.stderr
+
+
+def test_a_template_that_refuses_a_turn_leaves_the_conversation(run: Any, tmp_path: Path) -> None:
+    """The turn is taken back with the template's reason, whose control characters are escaped."""
+    template = (
+        "{% for m in messages %}{% if 'bad' in m.content %}{{ raise_exception('no \x1b[31m') }}"
+        "{% endif %}{{ m.content }}{% endfor %}"
+    )
+    metadata = {"tokenizer.chat_template": template}
+    path = Tiny(context=4096, metadata=metadata).write(tmp_path / "strict.gguf")
+    result = chatted(run, "the", "bad", "then", options=(*ASK, "-m", str(path)))
+    assert result.stdout == chatted(run, "the", "then", options=(*ASK, "-m", str(path))).stdout
+    assert "The conversation is kept" in result.stderr
+    assert "no \\x1b[31m" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_a_broken_template_is_told_before_the_first_question(run: Any, tmp_path: Path) -> None:
+    """It is called broken, not missing."""
+    metadata = {"tokenizer.chat_template": "{% if"}
+    path = Tiny(metadata=metadata).write(tmp_path / "broken.gguf")
+    result = run("chat", "-m", str(path), stdin="the\n")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "not valid" in result.stderr
+    assert "--raw" in result.stderr

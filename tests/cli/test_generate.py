@@ -232,3 +232,32 @@ def test_the_default_model_writes_the_same_text_with_any_seeded_drafter(run: Any
     drafted = lines(run(*ask).stdout)[-1]
     assert drafted["token_ids"] == plain["token_ids"]
     assert drafted["stats"]["drafted"] > 0
+
+
+def test_what_was_written_before_an_error_stays(run: Any) -> None:
+    """The last line of JSON is a result the text's line is ended, the error has its own."""
+    # The bias makes token 5 the first; seen once, the penalty makes it infinite.
+    broken = ("--logit-bias", "5=1e308", "--repetition-penalty", "0.001", "--ignore-eos")
+    result = run("generate", PROMPT, *ASK, *broken, "--json")
+    *_, last = lines(result.stdout)
+    assert (result.exit_code, last["event"], last["token_ids"]) == (2, "result", [5])
+    assert last["finish_reason"] == "interrupted"
+    assert "infinite" in result.stderr
+    assert run("generate", PROMPT, *ASK, *broken).stdout.endswith("\n")
+
+
+def test_a_files_own_words_steer_no_terminal(run: Any, tmp_path: Path) -> None:
+    """Control characters that a template puts into an error are escaped."""
+    metadata = {"tokenizer.chat_template": "{{ raise_exception('no \x1b[31m\u202e') }}"}
+    path = Tiny(metadata=metadata).write(tmp_path / "hostile.gguf")
+    result = run("generate", PROMPT, "-m", str(path))
+    assert result.exit_code == 3
+    assert "no \\x1b[31m\\u202e" in result.stderr
+
+
+def test_a_template_that_makes_nothing_is_refused(run: Any, tmp_path: Path) -> None:
+    """Not called an empty prompt: the user's was not."""
+    path = Tiny(metadata={"tokenizer.chat_template": "{{ '' }}"}).write(tmp_path / "nothing.gguf")
+    result = run("generate", PROMPT, "-m", str(path))
+    assert result.exit_code == 3
+    assert "--raw" in result.stderr

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from forerun.cli.consoles import stderr
 from forerun.cli.generate import Printer, run_stream
+from forerun.cli.guard import printable
 from forerun.cli.options import with_options
 from forerun.cli.receipt import print_receipt
 from forerun.cli.waiting import open_model
@@ -30,7 +31,7 @@ def chat(loading: Loading, generation: Generation) -> None:
     """Talk with the model, turn by turn."""
     lm = open_model(loading)
     if lm.model.chat_template is None:
-        raise TemplateError(
+        raise lm.model.template_error or TemplateError(
             f"{lm.model.name} has no chat template, so it cannot hold a conversation.",
             "Use `forerun generate --raw` with it.",
         )
@@ -66,9 +67,9 @@ class _Conversation:
         self._messages.append({"role": "user", "content": line})
         try:
             stream = self._lm.stream(self._messages, **dict(self._generation))
-        except PromptError as error:
+        except (PromptError, TemplateError) as error:
             self._messages.pop()
-            _say(f"{error} The conversation is kept; ask something shorter, or /clear it.")
+            _say(f"{error} The conversation is kept; ask something else, or /clear it.")
             return
         result = run_stream(stream, Printer(coloured=self._shows))
         self._messages.append({"role": "assistant", "content": result.text})
@@ -100,4 +101,4 @@ def _read_line() -> str | None:
 
 
 def _say(what: str) -> None:
-    stderr().print(Text(what, "dim"))
+    stderr().print(Text(printable(what), "dim"))

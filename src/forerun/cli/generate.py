@@ -15,7 +15,7 @@ from forerun.cli.options import with_options
 from forerun.cli.receipt import legend, print_receipt, style_of
 from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading
-from forerun.errors import OptionError
+from forerun.errors import ForerunError, OptionError
 from forerun.events import Event, Result, TokenEvent
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ def run_stream(stream: Stream, printer: Printer) -> Result:
                     break
         except KeyboardInterrupt:  # the second one, in the middle of a round
             pass
+        except ForerunError:
+            # What was written before something broke stays, as after Ctrl-C.
+            if stream.result.token_ids:
+                printer.end(stream.result)
+            raise
         finally:
             stream.close()
         printer.end(stream.result)

@@ -17,7 +17,7 @@ from rich.markup import escape
 from forerun.cli.consoles import stderr
 from forerun.errors import ForerunError
 
-__all__ = ["BROKEN_PIPE", "INTERRUPTED", "guarded", "last_resort", "prepare_streams"]
+__all__ = ["BROKEN_PIPE", "INTERRUPTED", "guarded", "last_resort", "prepare_streams", "printable"]
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -38,10 +38,18 @@ def guarded() -> Iterator[None]:
 
 def tell(error: ForerunError) -> None:
     """Print what is wrong and the way out."""
-    what, way_out = escape(error.what), escape(error.way_out)
+    what, way_out = escape(printable(error.what)), escape(printable(error.way_out))
     stderr().print(f"[bold red]error:[/] {what} {way_out}".rstrip(), soft_wrap=True)
     if os.environ.get("FORERUN_DEBUG"):
         traceback.print_exception(error)
+
+
+def printable(text: str) -> str:
+    """Return text with its control characters escaped: a hostile file may steer no terminal."""
+    shown = (
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+    return "".join(shown)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ MAX_DEPTH = 64
 STEPS = 1_000_000  # some tenths of a second
 STEPS_PER_INPUT = 100
 REASONING = ("reasoning_content", "thinking", "reasoning")
-REMEDY = "Give the prompt as text instead of messages."
+REMEDY = "Give the prompt as raw text (`--raw`), or choose another model."
 
 
 class ChatTemplate:

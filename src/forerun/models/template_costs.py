@@ -43,7 +43,7 @@ class Budget:
         if self._left < 0:
             raise TemplateError(
                 "The chat template takes more steps or memory than any sound one needs.",
-                "Use another template, or give the prompt as text instead of messages.",
+                "Use another template, or give the prompt as raw text (`--raw`).",
             )
 
     def weigh(self, value: object) -> int:
