@@ -196,7 +196,7 @@ class LanguageModel:
         """Open the draft model: the one that was named, or the target's own first layers."""
         named, layers = self.loading.draft_model, self.loading.draft_layers
         if named is None:
-            # Cheap, and real enough to try the drafter with: untrained layers guess little (docs/LOG.md).
+            # Cheap, and real enough to try the drafter with; untrained layers guess little.
             quarter = max(1, self.model.architecture.num_layers // 4)
             return ReferenceTarget(self.model.cut(layers or quarter), context=self.loading.context)
         model = load_model(named, layers=layers)
