@@ -37,6 +37,19 @@ def test_load_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_model("smollm2").name == "smollm2"
 
 
+def test_a_damaged_named_model_is_to_be_pulled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever did not bring the file is told the command that mends it."""
+    path = tmp_path / "damaged.gguf"
+    whole = Tiny().write(tmp_path / "tiny.gguf").read_bytes()
+    monkeypatch.setattr(loading, "pull", lambda name, progress: path)
+    for damaged in (b"\0" * 100, whole[:-1], whole.replace(b"llama", b"lxama")):
+        path.write_bytes(damaged)
+        with pytest.raises(ModelFileError, match="`forerun pull smollm2` checks"):
+            load_model("smollm2")
+
+
 def test_template_comes_along(tmp_path: Path) -> None:
     """The file's chat template is there to render."""
     source = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"

@@ -116,6 +116,52 @@ def test_wrong_size_is_pulled_again(cache: Path) -> None:
     assert pull("tiny", fetch=fetch).read_bytes() == CONTENT
 
 
+def test_damage_of_the_right_size_is_found_when_asked_for(cache: Path) -> None:
+    """A byte that changed on the disk: `check` reads the file and fetches it anew."""
+    path = pull("tiny", fetch=fetch)
+    damaged = CONTENT[:-1] + b"x"
+    path.write_bytes(damaged)
+    assert pull("tiny", fetch=fetch).read_bytes() == damaged
+    assert pull("tiny", check=True, fetch=fetch).read_bytes() == CONTENT
+    assert left_in(cache) == ["models/tiny.gguf"]
+
+    def refuse(*_: object) -> None:
+        pytest.fail("fetched again")
+
+    assert pull("tiny", check=True, fetch=refuse) == path
+
+
+def test_a_folder_in_the_files_place_is_named(cache: Path) -> None:
+    """The refusal says which path is in the way."""
+    (cache / "models" / "tiny.gguf").mkdir(parents=True)
+    with pytest.raises(DownloadError, match=r"models.tiny\.gguf"):
+        pull("tiny", fetch=fetch)
+
+
+def test_a_link_to_itself_is_replaced(cache: Path) -> None:
+    """What cannot be read is not there."""
+    (cache / "models").mkdir(parents=True)
+    (cache / "models" / "tiny.gguf").symlink_to("tiny.gguf")
+    assert pull("tiny", fetch=fetch).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("own", ["~nobody-of-this-name/cache", None])
+def test_no_home_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch, own: str | None) -> None:
+    """A cache in nobody's home, or a user without one: FORERUN_CACHE is the way out."""
+
+    def no_home(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    monkeypatch.setattr(Path, "home", lambda: no_home(Path()))
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA", "FORERUN_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    if own is not None:
+        monkeypatch.setenv("FORERUN_CACHE", own)
+    with pytest.raises(DownloadError, match="Set FORERUN_CACHE"):
+        pull("tiny", fetch=fetch)
+
+
 def test_unknown_name() -> None:
     """An unknown name is refused, with the nearest one."""
     with pytest.raises(ModelNotFoundError, match=r"'smolm2'.*Did you mean 'smollm2'"):

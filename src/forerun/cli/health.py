@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
@@ -19,7 +18,7 @@ import numpy as np
 from forerun import __version__
 from forerun.errors import ForerunError
 from forerun.models.gguf_file import GGUFFile
-from forerun.models.pull import cache_folder, cached_path
+from forerun.models.pull import cache_folder, cached_path, is_sound
 from forerun.models.registry import DEFAULT_MODEL, find_registered
 
 __all__ = ["Finding", "examine"]
@@ -156,10 +155,8 @@ def _default_model() -> Iterator[Finding]:
     if path is None:
         yield Finding("warn", name, "not fetched yet.", "`forerun pull` fetches it.")
         return
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != find_registered(DEFAULT_MODEL).sha256:
-        way_out = "Delete the file and run `forerun pull`."
+    if not is_sound(path, find_registered(DEFAULT_MODEL)):
+        way_out = "`forerun pull` fetches it again."
         yield Finding("fail", name, f"{path} is not the file it should be.", way_out)
         return
     GGUFFile.open(path)

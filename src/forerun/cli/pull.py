@@ -18,9 +18,9 @@ _DEFAULT = Loading().model
 def pull(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The model's name.")] = _DEFAULT,
 ) -> None:
-    """Fetch a model, unless it is there already, and print its path."""
+    """Fetch a model, unless it is there already and undamaged, and print its path."""
     from forerun.models.pull import pull as fetch
 
     with pulling(name) as report:
-        path = fetch(name, progress=report)
+        path = fetch(name, check=True, progress=report)
     write(f"{path}\n")

