@@ -259,6 +259,16 @@ def test_a_tokens_noise_is_the_same_in_every_vocabulary(one: int, other: int) ->
     assert np.array_equal(left[:shared], right[:shared])
 
 
+@pytest.mark.parametrize("token", [0, 3, 16383, 16384, 16387, 32767, 32768, 49150])
+def test_each_token_reads_its_own_words(token: int) -> None:
+    """Token x has word x mod 4 of block x // 4, however many tokens are made at a time."""
+    noise = Noise(5, sample=2)
+    counters = [(token // 4, 9, 2, domain) for domain in (Domain.NOISE_HIGH, Domain.NOISE_LOW)]
+    high, low = (philox(counter, key_of(5))[token % 4] for counter in counters)
+    expected = _gumbel(np.array([uniform(high, low)]))
+    assert noise.gumbel(9, 49151)[token] == expected[0]
+
+
 @given(st.lists(st.integers(0, 150), max_size=300))
 def test_the_cache_does_not_change_values(positions: list[int]) -> None:
     """In any order of asking, repeated or long forgotten, a position's noise is the same."""

@@ -14,7 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from forerun.config import Sampling
-from forerun.core.warp import State, Warp, law, log_probabilities
+from forerun.core.noise import Noise
+from forerun.core.warp import State, Warp, keep_top_p, law, log_probabilities
 from forerun.errors import EngineError, OptionError
 
 pytestmark = pytest.mark.filterwarnings("error")  # an overflow on the way is noticed
@@ -234,6 +235,17 @@ def test_the_temperature_comes_before_min_p() -> None:
     """At temperature 2 a quarter as likely is half as likely."""
     assert kept(logs(0.8, 0.2), min_p=0.4, temperature=2) == [0, 1]
     assert kept(logs(0.8, 0.2), min_p=0.4) == [0]
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.3, 0.9, 0.999, 1 - 1e-13, 1 - 2.0**-53])
+@pytest.mark.parametrize("sharpness", [0.0, 0.01, 1.0, 6.0])
+def test_top_p_keeps_what_sorting_all_tokens_keeps(p: float, sharpness: float) -> None:
+    """Leaving out of the sort what cannot be kept changes nothing, ties and rounding included."""
+    scores = np.round(sharpness * Noise(11).gumbel(0, 3000), 2)
+    order = np.argsort(-scores, kind="stable")
+    reached = np.flatnonzero(np.cumsum(law(scores)[order]) >= p)
+    needed = order[: reached[0] + 1] if len(reached) else order
+    assert np.flatnonzero(keep_top_p(scores, p) > -np.inf).tolist() == sorted(needed.tolist())
 
 
 def test_top_k_comes_before_top_p() -> None:

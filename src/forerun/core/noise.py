@@ -22,6 +22,8 @@ __all__ = ["Domain", "Noise", "key_of", "logarithm", "philox", "uniform"]
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
+# Tokens at a time: what fits into a processor's cache is made in a third of the time.
+_PART = 16384
 
 
 class Domain(IntEnum):
@@ -141,13 +143,16 @@ class Noise:
         return self._cache[key]
 
     def _make(self, position: int, vocab_size: int) -> NDArray[np.float64]:
-        # Token x reads word x mod 4 of block x // 4, so that a wide machine makes four at a time.
-        blocks = np.arange((vocab_size + 3) // 4, dtype=np.uint64)
+        noise = np.empty(vocab_size)
         domains = np.array([[Domain.NOISE_HIGH], [Domain.NOISE_LOW]], dtype=np.uint64)
         # Arrays, not scalars: numpy 1 would make a uint64 scalar times an int a float.
         place = np.array([position], np.uint64), np.array([self.sample], np.uint64)
-        words = np.stack(philox((blocks, *place, domains), self._key), axis=-1)
-        high, low = words.reshape(2, -1)[:, :vocab_size]
-        noise = _gumbel(uniform(high, low))
+        for start in range(0, vocab_size, _PART):
+            stop = min(start + _PART, vocab_size)
+            # Token x reads word x mod 4 of block x // 4, so that a wide machine makes four at once.
+            blocks = np.arange(start // 4, (stop + 3) // 4, dtype=np.uint64)
+            words = np.stack(philox((blocks, *place, domains), self._key), axis=-1)
+            high, low = words.reshape(2, -1)[:, : stop - start]
+            noise[start:stop] = _gumbel(uniform(high, low))
         noise.setflags(write=False)
         return noise

@@ -205,10 +205,17 @@ def keep_top_p(scores: Scores, p: float) -> Scores:
     """Keep the fewest likeliest tokens whose probabilities together reach p; 1 keeps all."""
     if p >= 1:
         return scores
-    order = np.argsort(-scores, kind="stable")
-    reached = np.flatnonzero(np.cumsum(law(scores)[order]) >= p)
-    # Rounding may keep the sum just under a p close to 1; then everything is needed.
-    return only(scores, order[: reached[0] + 1]) if len(reached) else scores
+    probabilities = law(scores)
+    # Sorting is slow, so only those are sorted that can be kept: those with at least an equal share
+    # of the 1 - p left when the sum first reaches p. If they don't reach it, rounding is to blame.
+    share = (1 - p) / len(scores)
+    for border in (scores.max() + math.log(share / probabilities.max()), -np.inf):
+        likely = np.flatnonzero(scores >= border)
+        order = likely[np.argsort(-scores[likely], kind="stable")]
+        reached = np.flatnonzero(np.cumsum(probabilities[order]) >= p)
+        if len(reached):
+            return only(scores, order[: reached[0] + 1])
+    return scores  # rounding kept the sum of all just under p
 
 
 def keep_min_p(scores: Scores, p: float) -> Scores:
