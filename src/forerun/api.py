@@ -28,6 +28,7 @@ from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
 from forerun.errors import PromptError, TemplateError, VocabularyError
 from forerun.events import Event, Result, Stats, TokenEvent
+from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
 from forerun.models.pull import PullProgress
 from forerun.targets.protocol import Target
@@ -90,7 +91,7 @@ class LanguageModel:
 
         Args:
             prompt: Text or messages; token ids are returned as they are.
-            raw: Leave text as it is, without the chat template.
+            raw: Leave text as it is, without the chat template; special tokens in it count.
 
         Raises:
             PromptError: The prompt is empty or no valid text.
@@ -164,7 +165,7 @@ class LanguageModel:
             raise PromptError(f"The prompt is {prompt!r}.", "Give some text to go on from.")
         has_template = self.model.chat_template or self.model.template_error
         if raw or not has_template:
-            return tuple(self.model.tokenizer.encode(prompt))
+            return tuple(self.model.tokenizer.encode(prompt, special=raw))
         return self._templated([{"role": "user", "content": prompt}])
 
     def _templated(self, messages: Sequence[Mapping[str, object]]) -> tuple[int, ...]:
@@ -175,11 +176,11 @@ class LanguageModel:
                 raise TemplateError(broken.what, broken.way_out)
             way_out = "Give the prompt as text instead."
             raise TemplateError(f"{self.model.name} has no chat template.", way_out)
-        text = template.render(messages, add_generation_prompt=True)
-        if not text:
+        tokens = chat_tokens(self.model.tokenizer, template, messages)
+        if not tokens:
             what = f"The chat template of {self.model.name} makes nothing of these messages."
             raise TemplateError(what, "Give the prompt as raw text (`--raw`).")
-        return tuple(self.model.tokenizer.encode(text, special=True, bos=False))
+        return tokens
 
     def _drafter(self, spec: str) -> Drafter | None:
         if spec not in self._drafters:

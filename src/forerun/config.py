@@ -31,6 +31,7 @@ __all__ = [
     "RuleName",
     "Sampling",
     "Speculation",
+    "check_together",
 ]
 
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
@@ -179,8 +180,8 @@ class Speculation(Options):
     drafter: str = Field(
         "auto",
         min_length=1,
-        description="Who drafts: a name, several joined by commas (the first that has a guess "
-        "drafts), 'auto' or 'none'.",
+        description="Who drafts: suffix, lookup, model, bigram, scripted or random; several joined "
+        "by commas (the first that has a guess drafts); 'auto' or 'none'.",
     )
     draft_length: DraftLength = Field(
         "auto", description="Tokens drafted in a chain before each pass, or 'auto'; 0 is off."
@@ -242,7 +243,9 @@ class Generation(Sampling, Speculation, Ending):
         0, ge=0, le=100, description="Report this many likeliest alternatives to each token."
     )
     raw: bool = Field(
-        False, description="Continue the prompt as it is, without the model's chat template."
+        False,
+        description="Continue the prompt as it is, without the model's chat template; "
+        "the texts of special tokens count as those tokens.",
     )
 
 
@@ -251,7 +254,7 @@ class Loading(Options):
 
     model: PathText = Field(
         "smollm2",
-        description="A model's name, a GGUF file, or a Hugging Face folder.",
+        description="A model's name, or a GGUF file.",
     )
     draft_model: PathText | None = Field(
         None,
@@ -268,3 +271,23 @@ class Loading(Options):
     context: Whole | None = Field(
         None, ge=2, description="Tokens of context; by default what the model was trained for."
     )
+
+
+_READ_BY = {"draft_model": "model", "draft_layers": "model", "script": "scripted"}
+
+
+def check_together(loading: Loading, generation: Generation) -> None:
+    """Check options that were given in one breath, as on the command line.
+
+    Raises:
+        OptionError: One of `loading` is for a drafter that `generation` does not name.
+    """
+    named = [name.strip() for name in generation.drafter.split(",")]
+    for option, drafter in _READ_BY.items():
+        value = getattr(loading, option)
+        if value is not None and drafter not in named:
+            raise OptionError(
+                f"{option} = {_shown(value)} is for drafter {drafter!r}, and the drafter is "
+                f"{generation.drafter!r}.",
+                f"Choose drafter {drafter!r}, or leave {option} out.",
+            )

@@ -37,6 +37,7 @@ class Tokenizer:
         add_bos: Whether `encode` begins with `bos_id` by default.
         special_ids: Control and unknown tokens: those that leave no text unless asked for.
         missing_bytes: Bytes no token can spell; `encode` leaves them out.
+        control_texts: The texts of control tokens, the longest first.
         fingerprint: Equal for two models if and only if they share a vocabulary.
     """
 
@@ -50,6 +51,9 @@ class Tokenizer:
         self._opening = vocabulary.add_space_prefix
         self._openers = frozenset(i for i, kind in enumerate(types) if kind in SPECIAL)
         self._special = _by_length(vocabulary, SPECIAL)
+        self.control_texts = tuple(
+            vocabulary.tokens[token] for _, token in _by_length(vocabulary, tuple(CONTROL))
+        )
         self._user_defined = _by_length(vocabulary, (TokenType.USER_DEFINED,))
         self._encoder: _Encoder
         if vocabulary.kind == "gpt2":
@@ -77,7 +81,9 @@ class Tokenizer:
         """
         return cls(read_vocabulary(metadata))
 
-    def encode(self, text: str, *, special: bool = False, bos: bool | None = None) -> list[int]:
+    def encode(
+        self, text: str, *, special: bool = False, bos: bool | None = None, guard: str = ""
+    ) -> list[int]:
         """Return the ids of `text`.
 
         Args:
@@ -85,6 +91,8 @@ class Tokenizer:
             special: Read the texts of control tokens as those tokens. Only for text whose every
                 part is trusted, such as a rendered chat template.
             bos: Begin with `bos_id`; None does as the model wants, and not twice.
+            guard: A character that is not part of the text: what it stands in is not read as a
+                special token.
 
         Raises:
             PromptError: `text` is not text, or a begin token is asked for and there is none.
@@ -97,6 +105,7 @@ class Tokenizer:
                 ids.append(part)
                 is_opening = self._opening
             else:
+                part = part.replace(guard, "") if guard else part
                 ids.extend(self._encoder.encode(" " + part if is_opening else part))
                 is_opening = False
         if bos and self.bos_id is None:
