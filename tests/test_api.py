@@ -116,7 +116,9 @@ def test_lenience_is_marked_as_not_exact(lm: LanguageModel) -> None:
     lenient = lm.generate(PROMPT, rule="lenient", lenience=0.3, temperature=1.0, max_tokens=5)
     assert (lenient.exact, lenient.guarantee) == (False, "lenient")
     exact = lm.generate(PROMPT, rule="block", temperature=1.0, max_tokens=5)
-    assert (exact.exact, exact.guarantee) == (True, "bitwise")
+    assert (exact.exact, exact.guarantee) == (True, "same law")
+    default = lm.generate(PROMPT, temperature=1.0, max_tokens=5)
+    assert (default.exact, default.guarantee) == (True, "bitwise")
 
 
 def test_stats_are_the_sum_of_all_texts(folder: Path) -> None:

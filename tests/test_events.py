@@ -43,6 +43,16 @@ def through_json(record: Any) -> Any:
     return json.loads(json.dumps(record.as_json(), allow_nan=False))
 
 
+def test_a_copy_of_statistics_stays_as_it_is() -> None:
+    """What is counted later, by drafter as well, is not in it."""
+    stats = Stats(tokens=1)
+    stats.count_draft("lookup", accepted=True)
+    before = stats.copy()
+    assert before == stats
+    stats.count_draft("lookup", accepted=False)
+    assert (before.drafted, before.by_drafter) == (1, {"lookup": [1, 1]})
+
+
 def test_a_round_is_one_json_object() -> None:
     """All that was drafted, in its order, and what was kept."""
     assert through_json(ROUND) == {

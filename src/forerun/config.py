@@ -160,8 +160,8 @@ class Sampling(Options):
         None,
         ge=0,
         lt=2**64,
-        description="The noise's seed, 64 bits: the same seed gives the same text, with "
-        "speculation or without. Drawn freshly if not given, and reported.",
+        description="The noise's seed, 64 bits: the same seed gives the same text, under rule "
+        "match with any drafter or none. Drawn freshly if not given, and reported.",
     )
 
     @property

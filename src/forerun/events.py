@@ -7,7 +7,7 @@ or bonus.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 __all__ = ["Drafted", "Event", "Result", "RoundEvent", "Source", "Stats", "TokenEvent"]
@@ -158,6 +158,10 @@ class Stats:
             tally = self.by_drafter.setdefault(drafter, [0, 0])
             tally[0], tally[1] = tally[0] + drafted, tally[1] + accepted
 
+    def copy(self) -> Stats:
+        """Return the counts and times as they are now."""
+        return replace(self, by_drafter={name: [*n] for name, n in self.by_drafter.items()})
+
     def as_json(self) -> dict[str, Any]:
         """Return counts, times and what follows from them."""
         derived = {
@@ -180,8 +184,9 @@ class Result:
         finish_reason: "stop", "length" or "interrupted".
         finish_detail: What ended it: "end of text", the stop string, "max_tokens" or "context".
         exact: Whether the text has exactly the target's law; False only under rule lenient.
-        guarantee: "bitwise", "same law" or "lenient".
-        seed: The noise's seed; with it the same text comes again.
+        guarantee: "bitwise" (the tokens that plain decoding writes with this seed), "same law"
+            (other tokens, from exactly the target's law) or "lenient" (another law).
+        seed: The noise's seed; with it and the same options the same text comes again.
         tokens: Every token's provenance and log-probability.
         stats: Counts and times.
     """

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from forerun.config import Sampling
 from forerun.core.noise import Noise
@@ -237,15 +238,28 @@ def test_the_temperature_comes_before_min_p() -> None:
     assert kept(logs(0.8, 0.2), min_p=0.4) == [0]
 
 
+def sorted_top_p(scores: NDArray[np.float64], p: float) -> list[int]:
+    """What top-p keeps, by sorting all tokens."""
+    order = np.argsort(-scores, kind="stable")
+    reached = np.flatnonzero(np.cumsum(law(scores)[order]) >= p)
+    return sorted((order[: reached[0] + 1] if len(reached) else order).tolist())
+
+
 @pytest.mark.parametrize("p", [1e-9, 0.3, 0.9, 0.999, 1 - 1e-13, 1 - 2.0**-53])
 @pytest.mark.parametrize("sharpness", [0.0, 0.01, 1.0, 6.0])
 def test_top_p_keeps_what_sorting_all_tokens_keeps(p: float, sharpness: float) -> None:
-    """Leaving out of the sort what cannot be kept changes nothing, ties and rounding included."""
+    """Leaving out of the sort what cannot be kept changes nothing, ties included."""
     scores = np.round(sharpness * Noise(11).gumbel(0, 3000), 2)
-    order = np.argsort(-scores, kind="stable")
-    reached = np.flatnonzero(np.cumsum(law(scores)[order]) >= p)
-    needed = order[: reached[0] + 1] if len(reached) else order
-    assert np.flatnonzero(keep_top_p(scores, p) > -np.inf).tolist() == sorted(needed.tolist())
+    assert np.flatnonzero(keep_top_p(scores, p) > -np.inf).tolist() == sorted_top_p(scores, p)
+
+
+@pytest.mark.parametrize(("size", "bits"), [(50, 47), (200, 43), (1000, 43), (2000, 42)])
+def test_top_p_keeps_more_where_rounding_asks_for_it(size: int, bits: int) -> None:
+    """Tokens too unlikely by a hair are kept where the others' rounded sum falls short."""
+    p = 1 - 2.0**-bits
+    scores = np.full(size, math.log((1 - p) / size) - 1e-3)
+    scores[0] = 0.0
+    assert np.flatnonzero(keep_top_p(scores, p) > -np.inf).tolist() == sorted_top_p(scores, p)
 
 
 def test_top_k_comes_before_top_p() -> None:

@@ -25,6 +25,7 @@ from engine.doubles import (
     steps,
     told,
 )
+from forerun.config import RuleName
 from forerun.core.proposal import Point
 from forerun.core.tree import Draft, Node
 from forerun.engine.request import AUTO_DRAFT_LENGTH
@@ -382,6 +383,17 @@ def test_lenient_says_so() -> None:
     """The one rule that changes the law marks its results."""
     (result,) = Bench(toy()).results(ask(rule="lenient", lenience=0.5, drafter="oracle"))
     assert (result.exact, result.guarantee) == (False, "lenient")
+
+
+@pytest.mark.parametrize("rule", ["match", "speculative", "block", "tree"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_rule_that_samples_promises_the_law_and_not_the_tokens(
+    rule: RuleName, temperature: float
+) -> None:
+    """Only where every drafter leads to plain decoding's own tokens is the guarantee bitwise."""
+    (result,) = Bench(toy()).results(ask(rule=rule, temperature=temperature, drafter="oracle"))
+    samples = rule != "match" and temperature > 0
+    assert (result.exact, result.guarantee) == (True, "same law" if samples else "bitwise")
 
 
 # ---- between rounds

@@ -113,6 +113,15 @@ class Request:
         return max(0, min(length, self.stop.left - 1))
 
     @property
+    def guarantee(self) -> Literal["bitwise", "same law", "lenient"]:
+        """How the text relates to plain decoding's with the same seed."""
+        if not self.rule.exact:
+            return "lenient"
+        # A rule with coins of its own samples another text from the same law.
+        samples = self.rule.draws_from == "coins" and self.options.temperature > 0
+        return "same law" if samples else self.exactness
+
+    @property
     def chance(self) -> Chance:
         """Where this round's rule takes its numbers from."""
         return Chance(self.noise, self.coins, self.round)
@@ -126,7 +135,6 @@ class Request:
     def result(self) -> Result:
         """Return the text as far as it is."""
         reason, detail = self.finish or ("interrupted", "still running")
-        guarantee: Literal["bitwise", "same law", "lenient"] = self.exactness
         return Result(
             request=self.name,
             text="".join(event.text for event in self.events) + self._tail,
@@ -134,8 +142,8 @@ class Request:
             finish_reason=reason,
             finish_detail=detail,
             exact=self.rule.exact,
-            guarantee=guarantee if self.rule.exact else "lenient",
+            guarantee=self.guarantee,
             seed=self.seed,
             tokens=tuple(self.events),
-            stats=self.stats,
+            stats=self.stats.copy(),
         )
