@@ -12,6 +12,8 @@ import pytest
 import forerun
 from forerun.api import LanguageModel
 from forerun.errors import EngineError, OptionError, PromptError, TemplateError, VocabularyError
+from forerun.events import RoundEvent
+from forerun.targets.protocol import Scores
 from models.tiny_gguf import Tiny
 
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
@@ -128,6 +130,39 @@ def test_stats_are_the_sum_of_all_texts(folder: Path) -> None:
     results = lm.generate_batch([PROMPT, [4]], max_tokens=6, ignore_eos=True)
     assert lm.stats.tokens == sum(r.stats.tokens for r in results) == 12
     assert lm.stats.drafted == sum(r.stats.drafted for r in results)
+
+
+def test_what_was_read_of_a_text_does_not_change(lm: LanguageModel) -> None:
+    """Statistics and a result are as they were when they were asked for."""
+    stream = lm.stream(PROMPT, max_tokens=12, ignore_eos=True, drafter="none")
+    tokens = iter(stream)
+    next(tokens)
+    before, sums = stream.result, lm.stats
+    for _ in tokens:
+        pass
+    assert (before.stats.tokens, len(before.token_ids)) == (1, 1)
+    assert lm.stats.tokens == sums.tokens + 12
+
+
+def test_a_result_is_never_read_in_mid_round(lm: LanguageModel) -> None:
+    """Another thread that asks for the text so far gets that of a whole round."""
+    stream = lm.stream(PROMPT, max_tokens=6, ignore_eos=True)
+    seen: list[int] = []
+    reader = threading.Thread(target=lambda: seen.append(len(stream.result.token_ids)))
+    score = lm.target.score
+
+    def score_while_read(*args: Any, **options: Any) -> Scores:
+        if reader.ident is None and stream.result.token_ids:
+            reader.start()
+            reader.join(0.05)
+            assert reader.is_alive()  # waits for this round
+        return score(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lm.target, "score", score_while_read)
+        rounds = [event.emitted for event in stream.events() if isinstance(event, RoundEvent)]
+    reader.join()
+    assert seen[0] in np.cumsum(rounds)
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n", [], None, 7, [1.5], [True], [{"role": "user"}, 3]])

@@ -83,8 +83,9 @@ class LanguageModel:
 
     @property
     def stats(self) -> Stats:
-        """The sum over all texts finished so far."""
-        return self._scheduler.stats
+        """The sum over all texts finished so far, as it is now."""
+        with self._lock:
+            return self._scheduler.stats.copy()
 
     def tokens_of(self, prompt: Prompt, *, raw: bool = False) -> tuple[int, ...]:
         """Return the tokens a prompt becomes: templated if the model has a chat template.
@@ -272,8 +273,9 @@ class Stream:
 
     @property
     def result(self) -> Result:
-        """The text as far as it is."""
-        return self._request.result()
+        """The text as far as it is; a round under way in another thread is waited for."""
+        with self._lm._lock:
+            return self._request.result()
 
     @property
     def has_news(self) -> bool:
