@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.config import Sampling
 from forerun.core.noise import Noise
-from forerun.core.warp import State, Warp, keep_top_p, law, log_probabilities
+from forerun.core.warp import State, Warp, keep_top_p, law, likeliest, log_probabilities
 from forerun.errors import EngineError, OptionError
 
 pytestmark = pytest.mark.filterwarnings("error")  # an overflow on the way is noticed
@@ -236,6 +236,16 @@ def test_the_temperature_comes_before_min_p() -> None:
     """At temperature 2 a quarter as likely is half as likely."""
     assert kept(logs(0.8, 0.2), min_p=0.4, temperature=2) == [0, 1]
     assert kept(logs(0.8, 0.2), min_p=0.4) == [0]
+
+
+@given(
+    st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=12),
+    st.integers(1, 14),
+)
+def test_likeliest_is_a_stable_sort(scores: list[float], most: int) -> None:
+    """Best first, ties by id, -inf never: as by sorting everything."""
+    finite = [x for x in range(len(scores)) if scores[x] > -np.inf]
+    assert likeliest(np.array(scores), most) == sorted(finite, key=lambda x: -scores[x])[:most]
 
 
 def sorted_top_p(scores: NDArray[np.float64], p: float) -> list[int]:

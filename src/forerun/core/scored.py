@@ -38,7 +38,7 @@ class ScoredDraft:
         self.warp = warp
         self.position = position
         self._states = {ROOT: state}
-        self._scores: dict[int, Scores] = {}
+        self._laws: dict[int, Law] = {}
 
     def state(self, node: int) -> State:
         """Return the warp's state after the path to `node`."""
@@ -49,13 +49,13 @@ class ScoredDraft:
 
     def scores(self, node: int) -> Scores:
         """Return the log-weights of the token after `node`, under the whole warp."""
-        if node not in self._scores:
-            self._scores[node] = self.warp.scores(self.logits[node + 1], self.state(node))
-        return self._scores[node]
+        return self.warp.scores(self.logits[node + 1], self.state(node))
 
     def law(self, node: int) -> Law:
-        """Return p after `node`: float64 [vocabulary]."""
-        return law(self.scores(node))
+        """Return p after `node`: float64 [vocabulary]; do not write to it."""
+        if node not in self._laws:  # the rules that sample look several times
+            self._laws[node] = law(self.scores(node))
+        return self._laws[node]
 
     def ungreedy_law(self, node: int) -> Law:
         """Return p after `node` at temperature 1 and without truncation.

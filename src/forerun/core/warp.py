@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from forerun.config import Sampling
 from forerun.errors import EngineError, OptionError
 
-__all__ = ["Law", "Scores", "State", "Warp", "law", "log_probabilities"]
+__all__ = ["Law", "Scores", "State", "Warp", "law", "likeliest", "log_probabilities"]
 
 Scores = NDArray[np.float64]
 """float64 [vocabulary]: log-weights up to a constant, -inf where the warp left nothing."""
@@ -166,6 +166,22 @@ def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the model's own log-probabilities, before any warp: log softmax in float64."""
     shifted = logits.astype(np.float64) - float(logits.max())
     return np.asarray(shifted - math.log(float(np.exp(shifted).sum())))
+
+
+def likeliest(scores: Scores, most: int) -> list[int]:
+    """Return the tokens of the highest finite scores, best first; of equals the lowest id first.
+
+    Args:
+        scores: float64 [vocabulary], -inf allowed.
+        most: How many at most, 1 or more.
+    """
+    if most == 1:
+        best = int(np.argmax(scores))
+        return [best] if scores[best] > -np.inf else []
+    border = np.partition(scores, -most)[-most] if most < len(scores) else -np.inf
+    tokens = np.flatnonzero((scores >= border) & (scores > -np.inf))
+    order = np.argsort(-scores[tokens], kind="stable")[:most]
+    return [int(token) for token in tokens[order]]
 
 
 def penalise(scores: Scores, state: State, sampling: Sampling) -> None:

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from forerun.core.coins import Address, Coins
 from forerun.core.noise import Domain
 from forerun.core.proposal import Dense, Point, Proposal, Sparse
-from forerun.core.warp import Scores, State, Warp, law
+from forerun.core.warp import Scores, State, Warp, law, likeliest
 from forerun.drafters.protocol import DraftRequest
 from forerun.errors import EngineError
 
-__all__ = ["choose", "likeliest"]
+__all__ = ["choose"]
 
 _SPARSE = 4  # a law on at most a 4th of the vocabulary is smaller as tokens and probabilities
 
@@ -63,22 +63,6 @@ def choose(
         raise EngineError("A draft's request has neither noise nor coins.")
     addresses = [Address(request.round, first + j + 1, Domain.DRAFT) for j in range(request.width)]
     return _drawn(request.warp.scores(logits, state), request.coins, addresses)
-
-
-def likeliest(scores: Scores, most: int) -> list[int]:
-    """Return the tokens of the highest finite scores, best first; of equals the lowest id first.
-
-    Args:
-        scores: float64 [vocabulary], -inf allowed.
-        most: How many at most, 1 or more.
-    """
-    if most == 1:
-        best = int(np.argmax(scores))
-        return [best] if scores[best] > -np.inf else []
-    border = np.partition(scores, -most)[-most] if most < len(scores) else -np.inf
-    tokens = np.flatnonzero((scores >= border) & (scores > -np.inf))
-    order = np.argsort(-scores[tokens], kind="stable")[:most]
-    return [int(token) for token in tokens[order]]
 
 
 def _nothing_left(warp: Warp, logits: NDArray[np.float32], state: State) -> bool:

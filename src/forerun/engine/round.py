@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from forerun.core.rules import Verdict
 from forerun.core.scored import ScoredDraft
 from forerun.core.tree import ROOT, Draft
-from forerun.core.warp import log_probabilities
+from forerun.core.warp import likeliest, log_probabilities
 from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
 from forerun.engine.request import Request
 from forerun.errors import EngineError
@@ -153,7 +151,7 @@ def _token_event(
     draft = scored.draft
     log_p = log_probabilities(scored.logits[before + 1])
     count = request.options.top_logprobs
-    likeliest = np.lexsort((np.arange(len(log_p)), -log_p))[:count] if count else ()
+    top = likeliest(log_p, count) if count else []
     token = verdict.token if node is None else draft.nodes[node].token
     return TokenEvent(
         request=request.name,
@@ -164,7 +162,7 @@ def _token_event(
         drafter=None if node is None else draft.nodes[node].drafter,
         rank=None if node is None else draft.children(before).index(node),
         logprob=float(log_p[token]),
-        top=tuple((int(t), float(log_p[t])) for t in likeliest),
+        top=tuple((t, float(log_p[t])) for t in top),
         round=request.round,
     )
 

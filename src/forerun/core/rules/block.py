@@ -33,7 +33,7 @@ class Block:
         reach, survivor, survivor_reach = 1.0, ROOT, 1.0  # reach is the paper's p_i, capped
         for i, node in enumerate(nodes):
             p, q = scored.law(node.parent), scored.q(i)
-            reach = min(1.0, reach * float(p[node.token] / q[node.token]))
+            reach = min(1.0, reach * float(p[node.token]) / float(q[node.token]))
             # No break at the first failure: the longest prefix whose coin holds survives.
             address = Address(chance.round, i + 1, Domain.ACCEPT)
             if chance.coins.accept(address, self._odds(scored, i, reach)):
