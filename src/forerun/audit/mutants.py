@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from forerun.audit.checks import first_problem
-from forerun.audit.mutant_table import MUTANTS, Mutant
+from forerun.audit.mutant_table import Mutant
 from forerun.errors import EngineError
 
-__all__ = ["MutantFinding", "living", "try_mutant", "try_mutants"]
+__all__ = ["MutantFinding", "living", "try_mutant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,6 @@ def try_mutant(mutant: Mutant) -> MutantFinding:
     except EngineError as error:
         name, problem = None, str(error)
     return MutantFinding(mutant, name, problem)
-
-
-def try_mutants() -> Iterator[MutantFinding]:
-    """Try all of them, one after the other."""
-    yield from map(try_mutant, MUTANTS)
 
 
 def _function(path: str) -> FunctionType:
