@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import get_args
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from forerun.config import RuleName, Sampling
+from forerun.config import Generation, RuleName, Sampling
 from forerun.core.coins import Address
 from forerun.core.noise import Noise
 from forerun.core.proposal import Dense
-from forerun.core.rules import Chance, make_rule
+from forerun.core.rules import RULES, Chance, make_rule
 from forerun.core.scored import ScoredDraft
 from forerun.core.tree import ROOT, Draft, Node
 from forerun.core.warp import Warp
+from forerun.errors import OptionError
 
 
 class Willing:
@@ -41,3 +45,16 @@ def test_what_has_no_probability_is_never_kept(rule: RuleName) -> None:
     scored = ScoredDraft(Draft(nodes), np.zeros((3, 2), np.float32), warp, warp.start([]), 1)
     verdict = make_rule(rule).verify(scored, Chance(Noise(0), Willing()))
     assert (verdict.accepted, verdict.token, verdict.kind) == ((), 1, "corrected")
+
+
+def test_options_and_table_name_the_same_rules() -> None:
+    """Whoever adds a rule to one must add it to the other."""
+    assert set(get_args(RuleName)) == set(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_options_refuse_trees_for_just_the_rules_that_keep_none(rule: RuleName) -> None:
+    """The options, which know no rule's code, agree with the rules."""
+    refused = pytest.raises(OptionError, match="keeps chains only")
+    with nullcontext() if RULES[rule]().keeps_trees else refused:
+        Generation.make(rule=rule, draft_width=2)
