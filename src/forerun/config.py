@@ -56,6 +56,7 @@ def _path(value: object) -> object:
 Whole = Annotated[int, BeforeValidator(_number)]
 Real = Annotated[float, BeforeValidator(_number)]
 PathText = Annotated[str, BeforeValidator(_path), Field(min_length=1)]
+Bias = Annotated[Real, Field(ge=-1e10, le=1e10)]
 DraftLength = Annotated[Whole, Field(ge=0, le=256)] | Literal["auto"]
 
 
@@ -118,12 +119,15 @@ class Sampling(Options):
         None, description="Only these token ids may be written."
     )
     banned_tokens: tuple[Whole, ...] = Field((), description="These token ids are never written.")
-    logit_bias: dict[Whole, Real] = Field(
-        default_factory=dict, description="Added to the logits of these token ids, {id: bias}."
+    logit_bias: dict[Whole, Bias] = Field(
+        default_factory=dict,
+        description="Added to the logits of these token ids, {id: bias}, each up to 1e10.",
     )
     repetition_penalty: Real = Field(
         1.0,
-        gt=0,
+        # With all bounds together no logit can become infinite: one text's options would end all
+        # texts that share its passes.
+        ge=0.01,
         le=100,
         description="Divides positive and multiplies negative logits of tokens already in the "
         "prompt or the output; 1 is off.",

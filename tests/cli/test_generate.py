@@ -234,16 +234,20 @@ def test_the_default_model_writes_the_same_text_with_any_seeded_drafter(run: Any
     assert drafted["stats"]["drafted"] > 0
 
 
-def test_what_was_written_before_an_error_stays(run: Any) -> None:
-    """The last line of JSON is a result the text's line is ended, the error has its own."""
-    # The bias makes token 5 the first; seen once, the penalty makes it infinite.
-    broken = ("--logit-bias", "5=1e308", "--repetition-penalty", "0.001", "--ignore-eos")
-    result = run("generate", PROMPT, *ASK, *broken, "--json")
-    *_, last = lines(result.stdout)
-    assert (result.exit_code, last["event"], last["token_ids"]) == (2, "result", [5])
-    assert last["finish_reason"] == "interrupted"
-    assert "infinite" in result.stderr
-    assert run("generate", PROMPT, *ASK, *broken).stdout.endswith("\n")
+def test_what_was_written_before_an_error_stays(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line of JSON is a result, the text's line is ended, the error has its own."""
+    score = ReferenceTarget.score
+
+    def broken(self: ReferenceTarget, rows: Sequence[Row], **asked: Any) -> Scores:
+        scores = score(self, rows, **asked)
+        scores.logits[rows[0].position > 20 :] = np.nan
+        return scores
+
+    ask = ("generate", PROMPT, *ASK, "--ignore-eos")
+    whole = lines(run(*ask, "--json").stdout)[-1]["token_ids"]
+    monkeypatch.setattr(ReferenceTarget, "score", broken)
+    result = run(*ask, "--json")
+    X
 
 
 def test_a_files_own_words_steer_no_terminal(run: Any, tmp_path: Path) -> None:
@@ -261,3 +265,21 @@ def test_a_template_that_makes_nothing_is_refused(run: Any, tmp_path: Path) -> N
     result = run("generate", PROMPT, "-m", str(path))
     assert result.exit_code == 3
     assert "--raw" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("generate", PROMPT), ("chat",)])
+@pytest.mark.parametrize(
+    ("flag", "value", "drafter"),
+    [("--draft-model", "x.gguf", "model"), ("--draft-layers", "1", "model"),
+     ("--script", "the", "scripted")],
+)  # fmt: skip
+def test_an_option_of_another_drafter_is_refused(
+    run: Any, command: tuple[str, ...], flag: str, value: str, drafter: str
+) -> None:
+    """It would change nothing; whoever gave it expects that it does."""
+    for asked in ((), ("--drafter", "suffix"), ("--drafter", "none")):
+        result = run(*command, flag, value, *asked)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"Choose drafter '{drafter}'" in result.stderr
+    if flag != "--draft-model":
+        assert run(*command, *ASK, flag, value, "--drafter", f"lookup, {drafter}").exit_code == 0

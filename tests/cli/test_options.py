@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from forerun.cli.options import default_of, flag_of, metavar_of, variable_of, with_options
 from forerun.config import Generation, Loading, Options
+from forerun.drafters.table import DRAFTERS
 from forerun.errors import OptionError
 
 heard: list[tuple[Loading, Generation]] = []
@@ -202,3 +204,10 @@ def test_a_token_has_one_bias() -> None:
     with pytest.raises(OptionError, match="gives 5 both 1 and -3"):
         said("--logit-bias", "5=1", "--logit-bias", "5=-3")
     assert said("--logit-bias", "5=1, 5=1")[1].logit_bias == {5: 1}
+
+
+def test_help_names_every_drafter() -> None:
+    """A newcomer need not guess at names; nothing in the table is left out."""
+    description = Generation.model_fields["drafter"].description or ""
+    names = re.findall(r"[a-z]+", description.partition(";")[0].partition(":")[2])
+    assert [name for name in names if name != "or"] == list(DRAFTERS)

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
+import typer
 
 import forerun.theory as formulas
+from forerun.cli.main import app
 
 ASK = ("theory", "--alpha", "0.8", "--draft-length", "5", "--cost")
 
@@ -91,3 +93,13 @@ def test_what_no_formula_holds_for_is_refused(
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_help_loses_no_word(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in brackets is a default, and no style that swallows it."""
+    monkeypatch.setenv("COLUMNS", "300")
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        shown = run(name, "--help").stdout
+        for parameter in command.params:
+            assert (parameter.help or "") in shown, parameter.name

@@ -14,7 +14,7 @@ from forerun.cli.guard import printable
 from forerun.cli.options import with_options
 from forerun.cli.receipt import print_receipt
 from forerun.cli.waiting import open_model
-from forerun.config import Generation, Loading
+from forerun.config import Generation, Loading, check_together
 from forerun.errors import PromptError, TemplateError
 from forerun.events import Result
 
@@ -29,6 +29,7 @@ _HELP = "/show colours who wrote what, /clear begins anew, /exit ends; Ctrl-C st
 @with_options
 def chat(loading: Loading, generation: Generation) -> None:
     """Talk with the model, turn by turn."""
+    check_together(loading, generation)
     lm = open_model(loading)
     if lm.model.chat_template is None:
         raise lm.model.template_error or TemplateError(

@@ -14,7 +14,7 @@ from forerun.cli.interrupt import patient
 from forerun.cli.options import with_options
 from forerun.cli.receipt import legend, print_receipt, style_of
 from forerun.cli.waiting import open_model
-from forerun.config import Generation, Loading
+from forerun.config import Generation, Loading, check_together
 from forerun.errors import ForerunError, OptionError
 from forerun.events import Event, Result, TokenEvent
 
@@ -46,6 +46,7 @@ def generate(
     if as_json and (show or compare):
         other = "--show" if show else "--compare"
         raise OptionError(f"--json and {other} contradict each other.", "Leave one out.")
+    check_together(loading, generation)
     text = sys.stdin.read() if prompt == "-" else prompt
     if compare:
         from forerun.cli.compare import run_compare

@@ -24,7 +24,9 @@ def theory(
     ],
     ops_cost: Annotated[
         float | None,
-        typer.Option(help="ĉ: the drafter's operations per token over the target's.  [default: c]"),
+        typer.Option(
+            help="ĉ: the drafter's operations per token over the target's; c if left out."
+        ),
     ] = None,
     curve: Annotated[
         str | None,
