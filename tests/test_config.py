@@ -20,7 +20,7 @@ GROUPS = (Sampling, Speculation, Ending, Generation, Loading)
 LEAST, TINY = 5e-324, 2.0**-53
 # option: (values just inside, values just outside)
 BOUNDS: dict[str, tuple[list[Any], list[Any]]] = {
-    "repetition_penalty": ([LEAST, 1, 100], [0, -1, 100.1]),
+    "repetition_penalty": ([0.01, 1, 100], [0, -1, 0.0099, 100.1]),
     "presence_penalty": ([-100, 0, 100], [-100.1, 100.1]),
     "frequency_penalty": ([-100, 0, 100], [-100.1, 100.1]),
     "temperature": ([0, -0.0, LEAST, 1000], [-LEAST, -1, 1000.1]),
@@ -154,7 +154,19 @@ def test_a_bias_may_come_from_json(value: object) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{"x": 1}, {1: math.nan}, {1: math.inf}, {True: 1}, {1: True}, {1.5: 1}, [(1, 1)], 5, None],
+    [
+        {"x": 1},
+        {1: math.nan},
+        {1: math.inf},
+        {1: 1.1e10},
+        {1: -1.1e10},
+        {True: 1},
+        {1: True},
+        {1.5: 1},
+        [(1, 1)],
+        5,
+        None,
+    ],
 )
 def test_what_is_no_bias_is_refused(value: object) -> None:
     """By name, with a default that is one."""

@@ -9,6 +9,10 @@ import pytest
 import forerun
 import forerun.cli.compare
 from forerun.config import Loading
+from forerun.core.tree import Draft
+from forerun.drafters.protocol import DraftRequest
+from forerun.drafters.suffix import Suffix
+from forerun.errors import EngineError
 from forerun.events import Result
 from models.tiny_gguf import Tiny
 
@@ -234,20 +238,24 @@ def test_the_default_model_writes_the_same_text_with_any_seeded_drafter(run: Any
     assert drafted["stats"]["drafted"] > 0
 
 
-def test_what_was_written_before_an_error_stays(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_before_an_error_stays(
+    run: Any, lm: forerun.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last line of JSON is a result, the text's line is ended, the error has its own."""
-    score = ReferenceTarget.score
 
-    def broken(self: ReferenceTarget, rows: Sequence[Row], **asked: Any) -> Scores:
-        scores = score(self, rows, **asked)
-        scores.logits[rows[0].position > 20 :] = np.nan
-        return scores
+    def breaks(memory: object, request: DraftRequest) -> Draft:
+        if request.round == 3:
+            raise EngineError("The drafter broke.")
+        return Draft()
 
-    ask = ("generate", PROMPT, *ASK, "--ignore-eos")
-    whole = lines(run(*ask, "--json").stdout)[-1]["token_ids"]
-    monkeypatch.setattr(ReferenceTarget, "score", broken)
-    result = run(*ask, "--json")
-    X
+    monkeypatch.setattr(Suffix, "guess", lambda self, *asked: breaks(*asked))
+    result = run("generate", PROMPT, *ASK, "--json")
+    *_, last = lines(result.stdout)
+    written = list(expected(lm, drafter="none").token_ids[:3])
+    assert (result.exit_code, last["event"], last["token_ids"]) == (1, "result", written)
+    assert last["finish_reason"] == "interrupted"
+    assert "The drafter broke." in result.stderr
+    assert run("generate", PROMPT, *ASK).stdout.endswith("\n")
 
 
 def test_a_files_own_words_steer_no_terminal(run: Any, tmp_path: Path) -> None:

@@ -119,7 +119,6 @@ class Warp:
 
         Raises:
             EngineError: The logits hold NaN or infinity, or nothing that may be written.
-            OptionError: Bias and penalties together are more than a float can hold.
         """
         if not logits.max() < np.inf:  # nor is NaN
             raise EngineError("The target's logits hold NaN or infinity.", "Is the file sound?")
@@ -128,12 +127,7 @@ class Warp:
             scores[self._stops] = -np.inf
         if state.counting:
             penalise(scores, state, self.sampling)
-        best = float(scores.max())
-        if best == math.inf:
-            raise OptionError(
-                "logit_bias and the penalties make a logit infinite.", "Use milder values."
-            )
-        if best == -math.inf:
+        if scores.max() == -np.inf:
             raise EngineError(
                 "The target gives no token that may be written any probability.",
                 "Is the file sound? If it is, allow other tokens.",
@@ -193,8 +187,7 @@ def penalise(scores: Scores, state: State, sampling: Sampling) -> None:
     if sampling.repetition_penalty != 1:
         seen = np.fromiter(state.prompt | state.counts.keys(), np.int64)
         factor = sampling.repetition_penalty
-        with np.errstate(over="ignore"):  # the caller looks for infinities
-            scores[seen] = np.where(scores[seen] > 0, scores[seen] / factor, scores[seen] * factor)
+        scores[seen] = np.where(scores[seen] > 0, scores[seen] / factor, scores[seen] * factor)
     written = np.fromiter(state.counts.keys(), np.int64, len(state.counts))
     times = np.fromiter(state.counts.values(), np.float64, len(state.counts))
     scores[written] -= sampling.presence_penalty + sampling.frequency_penalty * times
