@@ -128,12 +128,20 @@ class LanguageModel:
             options: Of `forerun.config.Generation`: max_tokens, temperature, drafter, ...
 
         Raises:
-            UsageError: Prompt and options do not go together, or are out of range.
+            ForerunError: As `stream`.
         """
         return self.stream(prompt, **options).finished()
 
     def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Result]:
-        """Write a text for each prompt, all in the same passes; each is what it would be alone."""
+        """Write a text for each prompt, all in the same passes; each is what it would be alone.
+
+        Args:
+            prompts: Each text, token ids or chat messages.
+            options: Of `forerun.config.Generation`, for all of them.
+
+        Raises:
+            ForerunError: As `stream`, for the first prompt that is refused; none is written then.
+        """
         streams: list[Stream] = []
         try:
             streams += (self.stream(prompt, **options) for prompt in prompts)
@@ -143,7 +151,17 @@ class LanguageModel:
                 stream.close()
 
     def stream(self, prompt: Prompt, **options: Any) -> Stream:
-        """Begin a text and return it as it grows: an iterable of `TokenEvent`."""
+        """Begin a text and return it as it grows: an iterable of `TokenEvent`.
+
+        Args:
+            prompt: Text, token ids or chat messages.
+            options: Of `forerun.config.Generation`.
+
+        Raises:
+            UsageError: Prompt and options do not go together, or are out of range.
+            TemplateError: The chat template is missing or fails on the messages.
+            StartError: Drafter `model` is asked for and its model cannot be opened.
+        """
         generation = Generation.make(**options)
         tokens = self.tokens_of(prompt, raw=generation.raw)
         seed = secrets.randbits(64) if generation.seed is None else generation.seed

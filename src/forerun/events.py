@@ -90,16 +90,19 @@ class TokenEvent:
 class Stats:
     """Counts and times of one request, or the sum of several.
 
+    A batch's requests share passes and rounds, and each counts them in full: a sum over requests
+    that ran together counts them several times.
+
     Attributes:
         tokens: Emitted.
         passes: Target passes that emitted them; the prompt's are not counted.
         drafted: Tokens proposed.
         accepted: Of those, tokens that stay.
         prompt_tokens: Tokens of the prompt.
-        prompt_seconds: Time from admission to the first round.
+        prompt_seconds: Time from admission to the first round, in seconds like the others.
         seconds: Time in rounds.
-        draft_seconds: Of those, time drafting (a batch's requests share it).
-        pass_seconds: Of those, time in the target's passes (shared too).
+        draft_seconds: Of those, time drafting.
+        pass_seconds: Of those, time in the target's passes.
         weight_bytes: Bytes of weights that the passes read.
         by_drafter: For each drafter, [drafted, accepted].
     """

@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Capabilities", "Row", "Scores", "Target", "check_rows"]
-
 from forerun.errors import EngineError
+
+__all__ = ["Capabilities", "Row", "Scores", "Target", "check_rows"]
 
 
 class Row(NamedTuple):
@@ -139,15 +139,27 @@ class Target(Protocol):
         ...
 
     def rollback(self, sequence: int, length: int) -> None:
-        """Forget all but the first `length` committed tokens."""
+        """Forget all but the first `length` committed tokens, and what is pending.
+
+        Raises:
+            EngineError: The sequence is not open, or holds fewer tokens.
+        """
         ...
 
     def fork(self, sequence: int) -> int:
-        """Return a new sequence with the same committed tokens; neither sees the other's future."""
+        """Return a new sequence with the same committed tokens; neither sees the other's future.
+
+        Raises:
+            EngineError: The sequence is not open.
+        """
         ...
 
     def free(self, sequence: int) -> None:
-        """Give the sequence's memory back; its name is no longer known."""
+        """Give the sequence's memory back; its name is no longer known.
+
+        Raises:
+            EngineError: The sequence is not open.
+        """
         ...
 
 
