@@ -144,6 +144,18 @@ def test_what_is_no_list_of_token_ids_is_refused(name: str, value: object) -> No
     assert refusal(**{name: value}).startswith(f"{name} = ")
 
 
+@pytest.mark.parametrize(("length", "width"), [(16, 64), (256, 4), ("auto", 64), (0, 64)])
+def test_a_draft_may_be_long_or_wide(length: Any, width: int) -> None:
+    """Up to 1024 tokens in all."""
+    assert Generation.make(draft_length=length, draft_width=width).draft_width == width
+
+
+@pytest.mark.parametrize(("length", "width"), [(17, 64), (256, 5), (256, 64)])
+def test_a_draft_may_not_be_long_and_wide(length: int, width: int) -> None:
+    """One request could ask for gigabytes of logits."""
+    assert "1024 is the most; lower" in refusal(draft_length=length, draft_width=width)
+
+
 @pytest.mark.parametrize(
     "value", [{"12": -100}, {12: -100.0}, {np.int64(12): np.float32(-100)}, {"12": "-100"}]
 )
@@ -235,7 +247,7 @@ def test_contradictions_are_refused_by_both_names(values: dict[str, Any], named:
         {"rule": "lenient", "lenience": 1e-9},
         {"rule": "lenient"},
         {"rule": "tree", "draft_width": 64},
-        {"rule": "match", "draft_width": 64, "draft_length": 256},
+        {"rule": "match", "draft_width": 64, "draft_length": 16},
         {"min_tokens": 7, "max_tokens": 7},
         {"min_tokens": 0, "max_tokens": 0},
     ],

@@ -23,6 +23,7 @@ from pydantic import (
 from forerun.errors import OptionError
 
 __all__ = [
+    "LARGEST_DRAFT",
     "DraftLength",
     "Ending",
     "Generation",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
+
+LARGEST_DRAFT = 1024
+"""Most tokens of one draft: each has a row of logits, 200 kB at 49,152 tokens."""
 
 
 def _number(value: object) -> object:
@@ -214,6 +218,12 @@ class Speculation(Options):
             raise ValueError(
                 f"draft_width = {self.draft_width} makes trees, and rule {self.rule!r} keeps "
                 "chains only; use rule match or tree, or width 1."
+            )
+        if self.draft_length != "auto" and self.draft_length * self.draft_width > LARGEST_DRAFT:
+            raise ValueError(
+                f"draft_length = {self.draft_length} by draft_width = {self.draft_width} are "
+                f"{self.draft_length * self.draft_width} tokens, and {LARGEST_DRAFT} is the most; "
+                "lower one of them."
             )
         return self
 
