@@ -333,8 +333,8 @@ values = st.fixed_dictionaries(
 @given(values)
 def test_options_survive_json(chosen: dict[str, Any]) -> None:
     """Written as JSON and read again they are the same options."""
-    if chosen.get("rule") in ("block", "speculative", "lenient"):
-        chosen.pop("draft_width", None)
+    if chosen.get("rule") in ("block", "speculative", "lenient") or "draft_length" in chosen:
+        chosen.pop("draft_width", None)  # not every length and rule goes with every width
     options = Generation.make(**chosen)
     text = json.dumps(options.model_dump(mode="json"), allow_nan=False)
     assert Generation.make(**json.loads(text)) == options
