@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
 
-from forerun.cli.consoles import print_json, write
+from forerun.cli.consoles import print_json, stdout, write
 from forerun.cli.options import option_of
 from forerun.cli.waiting import counting, read_model
 from forerun.config import Loading
@@ -41,6 +42,17 @@ def audit(
     if as_json:
         print_json(certificate.as_json())
     else:
-        write(certificate.text() + "\n")
+        write(_fitted(certificate.text()) + "\n")
     if not certificate.ok:
         raise SystemExit(1)
+
+
+def _fitted(text: str) -> str:
+    """The text wrapped between words where a person reads it; a file gets its lines whole."""
+    console = stdout()
+    if not console.is_terminal:
+        return text
+    return "\n".join(
+        textwrap.fill(line, console.width, subsequent_indent="  ", break_long_words=False)
+        for line in text.splitlines()
+    )

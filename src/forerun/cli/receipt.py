@@ -46,7 +46,7 @@ def coloured(tokens: Iterable[TokenEvent], drafters: list[str], *, marks: bool =
 
 
 def legend(drafters: list[str], *, marks: bool = False) -> Text:
-    """What the colours mean, or the marks."""
+    """What the colours mean, or the marks: a line each."""
     accepted = [
         (f"{'' if marks else '■ '}accepted from {name}", _ACCEPTED[index % len(_ACCEPTED)])
         for index, name in enumerate(drafters)
@@ -55,7 +55,7 @@ def legend(drafters: list[str], *, marks: bool = False) -> Text:
         (f"{_MARKS[source].format('…') if marks else '■'} {source}: {_MEANING[source]}", style)
         for source, style in _TARGET.items()
     ]
-    return Text("   ").join(Text(*part) for part in accepted + own)
+    return Text("\n").join(Text(*part) for part in accepted + own)
 
 
 def print_receipt(console: Console, result: Result) -> None:
