@@ -11,6 +11,9 @@ import pytest
 
 import forerun
 from forerun.api import LanguageModel
+from forerun.core.tree import Draft
+from forerun.drafters.memory import Memoryless
+from forerun.drafters.protocol import DraftRequest
 from forerun.errors import EngineError, OptionError, PromptError, TemplateError, VocabularyError
 from forerun.events import RoundEvent
 from forerun.targets.protocol import Scores
@@ -179,6 +182,58 @@ def test_prompts_outside_of_vocabulary_or_context_are_refused(
     """The tiny model has 300 tokens and a context of 128, of which one must stay free."""
     with pytest.raises(PromptError):
         lm.generate(prompt)
+
+
+def test_one_text_is_no_batch(lm: LanguageModel) -> None:
+    """A string is a sequence of letters, and surely not meant as one prompt a letter."""
+    with pytest.raises(PromptError, match="one text"):
+        lm.generate_batch("hi")
+
+
+def test_two_spellings_of_a_drafter_are_one(lm: LanguageModel) -> None:
+    """A drafter, and the model it may hold, is opened once, however it is spelt."""
+    for spec in ("suffix", "auto", " suffix "):
+        lm.generate(PROMPT, drafter=spec, max_tokens=2)
+    assert len([d for d in lm._drafters.values() if d is not None and d.name == "suffix"]) == 1
+
+
+def test_what_belongs_to_a_loaded_model_says_so() -> None:
+    """`forerun.generate` is a natural mistake; the error shows the way."""
+    with pytest.raises(AttributeError, match=r"forerun\.load\(\.\.\.\)\.generate"):
+        forerun.generate  # type: ignore[attr-defined]  # noqa: B018
+
+
+class Echo(Memoryless):
+    """Guesses that the last token comes again."""
+
+    name = "echo"
+
+    def guess(self, request: DraftRequest) -> Draft:
+        """Return a chain."""
+        return Draft.chain([request.tokens[-1]] * request.length, self.name)
+
+
+def test_a_drafter_of_ones_own_drafts_and_changes_nothing(folder: Path) -> None:
+    """Added by name, it is asked, counted, and cannot change the text."""
+    lm = forerun.load(str(Tiny().write(folder / "own.gguf")))
+    lm.add_drafter(Echo())
+    asked = {"temperature": 1.0, "seed": 5, "max_tokens": 9, "ignore_eos": True}
+    result = lm.generate(PROMPT, drafter="echo", **asked)
+    assert result.token_ids == lm.generate(PROMPT, drafter="none", **asked).token_ids
+    assert list(result.stats.by_drafter) == ["echo"]
+
+
+@pytest.mark.parametrize("name", ["suffix", "auto", "none", "", " x", "a,b", "echo"])
+def test_a_drafter_needs_a_name_of_its_own(folder: Path, name: str) -> None:
+    """A name that is taken or can't be asked for is refused; so is what is no drafter."""
+    lm = forerun.load(str(Tiny().write(folder / "own.gguf")))
+    lm.add_drafter(Echo())
+    again = Echo()
+    again.name = name
+    with pytest.raises(OptionError, match="called"):
+        lm.add_drafter(again)
+    with pytest.raises(OptionError, match="no drafter"):
+        lm.add_drafter(object())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("drafter", ["sufix", "none,suffix", "", ",", "suffix,suffix"])

@@ -1,4 +1,16 @@
-"""Forerun: exact speculative decoding. The same text, several times sooner."""
+"""Forerun: exact speculative decoding. The same text, in fewer passes of the model.
+
+Example:
+    lm = forerun.load("smollm2")                       # a name, or a GGUF file
+    result = lm.generate("Write a haiku about the sea.", max_tokens=40)
+    print(result.text, result.stats.tokens_per_pass)
+    for token in lm.stream("And one about the moon.", temperature=0.8, seed=7):
+        print(token.text, end="", flush=True)
+
+`load` gives a `LanguageModel`: `generate`, `generate_batch`, `stream`. What they take is
+`Generation`, what `load` takes is `Loading`; `Result` and `TokenEvent` are what comes back. All
+that goes wrong on purpose is a `ForerunError`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +52,10 @@ def __getattr__(name: str) -> object:
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)
-    raise AttributeError(f"module 'forerun' has no attribute {name!r}")
+    hint = ""
+    if name in ("generate", "generate_batch", "stream"):
+        hint = f"; a loaded model has: forerun.load(...).{name}(...)"
+    raise AttributeError(f"module 'forerun' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

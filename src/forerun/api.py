@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from forerun.config import Generation, Loading
 from forerun.drafters.protocol import Drafter
-from forerun.drafters.table import DrafterKit, make_drafter
+from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_drafter
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
-from forerun.errors import PromptError, TemplateError, VocabularyError
+from forerun.errors import OptionError, PromptError, TemplateError, VocabularyError
 from forerun.events import Event, Result, Stats, TokenEvent
 from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
@@ -75,7 +75,8 @@ class LanguageModel:
         self.model = model
         self.loading = loading or Loading()
         self.target: Target = ReferenceTarget(model, context=self.loading.context)
-        self._drafters: dict[str, Drafter | None] = {}
+        self._own_drafters: dict[str, Drafter] = {}
+        self._drafters: dict[tuple[str, ...], Drafter | None] = {}
         self._scheduler = Scheduler(self.target, self._drafter)
         # Weak, so that a stream nobody holds any more costs nothing to keep hearing.
         self._listeners: WeakValueDictionary[int, Stream] = WeakValueDictionary()
@@ -120,6 +121,27 @@ class LanguageModel:
             )
         return tuple(int(item) for item in prompt if isinstance(item, Integral))
 
+    def add_drafter(self, drafter: Drafter) -> None:
+        """Make a drafter of your own known by its name, for option `drafter`.
+
+        Args:
+            drafter: Anything with the methods of `forerun.drafters.protocol.Drafter`.
+
+        Raises:
+            OptionError: It lacks a method, or its name is taken or no name.
+        """
+        if not isinstance(drafter, Drafter):
+            kind = type(drafter).__name__
+            raise OptionError(f"A {kind} is no drafter.", "See forerun.drafters.protocol.Drafter.")
+        name = drafter.name
+        taken = name in {*DRAFTERS, "auto", "none", *self._own_drafters}
+        if taken or not name.strip() or name != name.strip() or "," in name:
+            raise OptionError(
+                f"A drafter can't be called {_shown(name)}.",
+                "Choose a name without commas that no other drafter has.",
+            )
+        self._own_drafters[name] = drafter
+
     def generate(self, prompt: Prompt, **options: Any) -> Result:
         """Write a text and return it with each token's provenance.
 
@@ -142,6 +164,10 @@ class LanguageModel:
         Raises:
             ForerunError: As `stream`, for the first prompt that is refused; none is written then.
         """
+        if isinstance(prompts, str):
+            raise PromptError(
+                f"The prompts are one text, {_shown(prompts)}.", "Give a list, or use generate."
+            )
         streams: list[Stream] = []
         try:
             streams += (self.stream(prompt, **options) for prompt in prompts)
@@ -202,15 +228,18 @@ class LanguageModel:
         return tokens
 
     def _drafter(self, spec: str) -> Drafter | None:
-        if spec not in self._drafters:
+        if spec.strip() in self._own_drafters:
+            return self._own_drafters[spec.strip()]
+        names = drafter_names(spec)
+        if names not in self._drafters:
             script = self.loading.script
             kit = DrafterKit(
                 vocab_size=self.target.vocab_size,
                 open_draft_model=self._open_draft_model,
                 script=None if script is None else tuple(self.model.tokenizer.encode(script)),
             )
-            self._drafters[spec] = make_drafter(spec, kit)
-        return self._drafters[spec]
+            self._drafters[names] = make_drafter(spec, kit)
+        return self._drafters[names]
 
     def _open_draft_model(self) -> Target:
         """Open the draft model: the one that was named, or the target's own first layers."""

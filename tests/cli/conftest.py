@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,6 +54,12 @@ def start(tiny: Path) -> Start:
         settings.setdefault("bufsize", 0)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | settings
         command = [sys.executable, "-m", "forerun", *arguments]
-        return subprocess.Popen(command, env=environment, **pipes)
+        # A shell starts what runs in its background with Ctrl-C ignored; a terminal does not.
+        return subprocess.Popen(
+            command,
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **pipes,
+        )
 
     return start

@@ -209,9 +209,9 @@ def test_no_two_addresses_share_a_block(
 ) -> None:
     """A block is a bijection of its counter, and another seed is another key: 128 bits differ."""
     if one != other:
-        assert philox(one, key_of(seed)) != philox(other, key_of(seed))
+        assert philox(one, key_of(seed, 0)) != philox(other, key_of(seed, 0))
     if seed != second:
-        assert key_of(seed) != key_of(second)
+        assert key_of(seed, 0) != key_of(second, 0)
 
 
 def test_the_fields_of_an_address_stand_in_words_of_their_own() -> None:
@@ -220,13 +220,22 @@ def test_the_fields_of_an_address_stand_in_words_of_their_own() -> None:
     found = Noise(seed, sample).gumbel(position, vocab)
     for token in range(vocab):
         block = (token // 4, position, sample)
-        high = philox((*block, Domain.NOISE_HIGH), key_of(seed))[token % 4]
-        low = philox((*block, Domain.NOISE_LOW), key_of(seed))[token % 4]
+        high = philox((*block, Domain.NOISE_HIGH), key_of(seed, sample))[token % 4]
+        low = philox((*block, Domain.NOISE_LOW), key_of(seed, sample))[token % 4]
         assert found[token] == _gumbel(np.array([uniform(high, low)]))[0]
     for purpose in (Domain.DRAFT, Domain.ACCEPT, Domain.RESIDUAL, Domain.BONUS):
         address = Address(round=2**32 - 2, node=2**32 - 9, purpose=purpose)
-        high, low, _, _ = philox((address.node, address.round, sample, purpose), key_of(seed))
+        counter = (address.node, address.round, sample, purpose)
+        high, low, _, _ = philox(counter, key_of(seed, sample))
         assert AddressedCoins(seed, sample).uniform(address) == uniform(high, low)
+
+
+@pytest.mark.parametrize("sample", [-1, 2**32])
+def test_a_sample_has_32_bits(sample: int) -> None:
+    """A larger one would leave its word of the counter and share another text's numbers."""
+    for make in (Noise, AddressedCoins):
+        with pytest.raises(OptionError, match="sample"):
+            make(1, sample)
 
 
 def test_no_purpose_has_the_domain_of_another() -> None:
@@ -264,7 +273,7 @@ def test_each_token_reads_its_own_words(token: int) -> None:
     """Token x has word x mod 4 of block x // 4, however many tokens are made at a time."""
     noise = Noise(5, sample=2)
     counters = [(token // 4, 9, 2, domain) for domain in (Domain.NOISE_HIGH, Domain.NOISE_LOW)]
-    high, low = (philox(counter, key_of(5))[token % 4] for counter in counters)
+    high, low = (philox(counter, key_of(5, 0))[token % 4] for counter in counters)
     expected = _gumbel(np.array([uniform(high, low)]))
     assert noise.gumbel(9, 49151)[token] == expected[0]
 

@@ -61,7 +61,7 @@ def _forerun(
         ),
     ] = False,
 ) -> None:
-    """Exact speculative decoding: the same text from the same model, several times sooner."""
+    """Exact speculative decoding: the same text from the same model, in fewer passes."""
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ class AddressedCoins:
     def __init__(self, seed: int, sample: int = 0) -> None:
         self.seed = seed
         self.sample = sample
-        self._key = key_of(seed)
+        self._key = key_of(seed, sample)
 
     def uniform(self, address: Address) -> float:
         """Return u in (0, 1) with 53 bits."""

@@ -37,12 +37,15 @@ class Domain(IntEnum):
     BONUS = 5
 
 
-def key_of(seed: int) -> tuple[int, int]:
+def key_of(seed: int, sample: int) -> tuple[int, int]:
     """Return the key of a text's numbers: the seed's low and high 32 bits.
 
     Raises:
-        OptionError: The seed does not have 64 bits; cut to them, two seeds would share a text.
+        OptionError: The seed has not 64 bits, or the sample not 32; cut to them, two texts would
+            share their numbers.
     """
+    if not 0 <= sample < 2**32:
+        raise OptionError(f"The sample is {sample}.", "Give a whole number from 0 to 2^32 - 1.")
     if not 0 <= seed < 2**64:
         raise OptionError(f"The seed is {seed}.", "Give a whole number from 0 to 2^64 - 1.")
     return seed & _MASK, seed >> 32
@@ -127,7 +130,7 @@ class Noise:
     def __init__(self, seed: int, sample: int = 0) -> None:
         self.seed = seed
         self.sample = sample
-        self._key = key_of(seed)
+        self._key = key_of(seed, sample)
         self._cache: OrderedDict[tuple[int, int], NDArray[np.float64]] = OrderedDict()
 
     def gumbel(self, position: int, vocab_size: int) -> NDArray[np.float64]:

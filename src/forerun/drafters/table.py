@@ -15,7 +15,7 @@ from forerun.drafters.protocol import Drafter
 from forerun.errors import OptionError
 from forerun.targets.protocol import Target
 
-__all__ = ["AUTO", "DRAFTERS", "DrafterKit", "make_drafter"]
+__all__ = ["AUTO", "DRAFTERS", "DrafterKit", "drafter_names", "make_drafter"]
 
 DRAFTERS: dict[str, str] = {
     "suffix": "forerun.drafters.suffix:Suffix",
@@ -56,13 +56,22 @@ def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
         OptionError: A name is unknown, empty or repeated, or the script is out of the vocabulary.
         VocabularyError: The draft model has another vocabulary than the target.
     """
+    drafters = [_load(name)(kit) for name in drafter_names(spec)]
+    return First(drafters) if len(drafters) > 1 else next(iter(drafters), None)
+
+
+def drafter_names(spec: str) -> tuple[str, ...]:
+    """Return the names in `spec`, "auto" resolved; equal for two spellings of the same drafter.
+
+    Raises:
+        OptionError: A name is unknown, empty or repeated.
+    """
     if spec.strip() == "none":
-        return None
+        return ()
     names = [AUTO] if spec.strip() == "auto" else [name.strip() for name in spec.split(",")]
     for name in names:
         _check(name, names)
-    drafters = [_load(name)(kit) for name in names]
-    return drafters[0] if len(drafters) == 1 else First(drafters)
+    return tuple(names)
 
 
 def _check(name: str, names: list[str]) -> None:
