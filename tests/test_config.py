@@ -376,3 +376,15 @@ def test_a_draft_model_without_a_name_is_refused() -> None:
     """An empty path would be the current folder."""
     with pytest.raises(OptionError, match="draft_model = ''"):
         Loading.make(draft_model="")
+
+
+@pytest.mark.parametrize(
+    ("group", "option", "place"),
+    [(Generation, "context", "load"), (Loading, "temperature", "generate and stream")],
+)
+def test_an_option_in_the_wrong_place_is_told_its_own(
+    group: type[Options], option: str, place: str
+) -> None:
+    """What loads a model and what writes a text are asked for in different calls."""
+    with pytest.raises(OptionError, match=f"It is an option of {place}"):
+        group.make(**{option: 1})

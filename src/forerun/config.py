@@ -95,6 +95,9 @@ class Options(BaseModel):
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, cls.model_fields, n=1)
             way_out = f"Did you mean {near[0]!r}?" if near else "See the reference of options."
+            for place, group in (("load", Loading), ("generate and stream", Generation)):
+                if name in group.model_fields:
+                    way_out = f"It is an option of {place}."
             return OptionError(f"There is no option {_shown(name)}.", way_out)
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "less_than":  # its own message shows the bound as a float
