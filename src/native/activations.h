@@ -48,6 +48,7 @@ class Activations {
  private:
   std::size_t rows_ = 0;
   std::size_t inputs_ = 0;
+  std::size_t groups_ = 0;  // 0 if the length is no multiple of 32
   std::vector<float> floats_;
   std::vector<std::int8_t> values_;
   std::vector<float> scales_;

@@ -9,7 +9,7 @@
 #include <cstddef>
 
 #include "activations.h"
-#include "cpu.h"
+#include "instruction_set.h"
 #include "matrix.h"
 
 namespace forerun {
