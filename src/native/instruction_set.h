@@ -1,5 +1,5 @@
-// Which instructions this machine has (the InstructionSet that multiply.h promises: it includes this
-// header; instruction_set.cpp defines the functions, nobody else). Every set gives the same bits; they differ in time alone.
+// Which instructions this machine has (the InstructionSet that multiply.h speaks of). Every set gives
+// the same bits; they differ in time alone.
 #pragma once
 
 namespace forerun {

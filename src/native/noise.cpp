@@ -1,0 +1,31 @@
+#include "noise.h"
+
+#include "instruction_set.h"
+#include "noise_lanes.h"
+
+namespace forerun {
+
+namespace {
+
+const NoiseKernels& kernels() {
+#ifdef FORERUN_X86
+  switch (instruction_set()) {
+    case InstructionSet::avx512: return avx512_noise;
+    case InstructionSet::avx2: return avx2_noise;
+    case InstructionSet::portable: break;
+  }
+#endif
+  return portable_noise;
+}
+
+}  // namespace
+
+void make_noise(const NoiseAddress& address, std::size_t vocab_size, double* noise) {
+  kernels().make(address, vocab_size, noise);
+}
+
+std::size_t draw_token(const NoiseAddress& address, const double* scores, std::size_t vocab_size) {
+  return kernels().draw(address, scores, vocab_size);
+}
+
+}  // namespace forerun
