@@ -1,5 +1,4 @@
-// Which instructions this machine has (the InstructionSet that multiply.h speaks of). Every set gives
-// the same bits; they differ in time alone.
+// Which instructions this machine has. Every set gives the same bits; they differ in time alone.
 #pragma once
 
 namespace forerun {
@@ -13,7 +12,7 @@ InstructionSet best_instruction_set();
 // The set in use, `best_instruction_set()` unless told otherwise.
 InstructionSet instruction_set();
 
-// Use this set from now on; not while a pass runs. Throws std::runtime_error if the machine lacks it.
+// Use this set from now on; not while a pass runs. std::runtime_error if the machine lacks it.
 void use_instruction_set(InstructionSet set);
 
 const char* name_of(InstructionSet set);

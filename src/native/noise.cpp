@@ -1,7 +1,7 @@
 #include "noise.h"
 
 #include "instruction_set.h"
-#include "noise_lanes.h"
+#include "noise_draw.h"
 
 namespace forerun {
 
@@ -27,5 +27,12 @@ void make_noise(const NoiseAddress& address, std::size_t vocab_size, double* noi
 std::size_t draw_token(const NoiseAddress& address, const double* scores, std::size_t vocab_size) {
   return kernels().draw(address, scores, vocab_size);
 }
+
+void noise_of_words(const std::uint32_t* high, const std::uint32_t* low, std::size_t count,
+                    double* noise) {
+  kernels().of_words(high, low, count, noise);
+}
+
+double noise_bound(std::uint32_t high) { return noise::bound_of(high); }
 
 }  // namespace forerun

@@ -22,4 +22,10 @@ void make_noise(const NoiseAddress& address, std::size_t vocab_size, double* noi
 // vocab_size is at least 1.
 std::size_t draw_token(const NoiseAddress& address, const double* scores, std::size_t vocab_size);
 
+// The parts, for the tests. The noise of `count` tokens by their two words, which no address would
+// bring together at the extremes; and at least the noise of every token with this high word.
+void noise_of_words(const std::uint32_t* high, const std::uint32_t* low, std::size_t count,
+                    double* noise);
+double noise_bound(std::uint32_t high);
+
 }  // namespace forerun

@@ -15,7 +15,8 @@ struct Avx2 {
 
   static Words counting_from(std::uint64_t first) { return Words{0, 1, 2, 3} + first; }
   static Words multiply(Words a, std::uint32_t b) {
-    return noise::bits_as<Words>(_mm256_mul_epu32(noise::bits_as<__m256i>(a), _mm256_set1_epi64x(b)));
+    const __m256i words = noise::bits_as<__m256i>(a);
+    return noise::bits_as<Words>(_mm256_mul_epu32(words, _mm256_set1_epi64x(b)));
   }
   static void store(const Words (&word)[4], std::uint32_t* token) {
     const __m256i front = noise::bits_as<__m256i>(Words(word[0] | (word[1] << 32)));
@@ -34,6 +35,7 @@ struct Avx2 {
 
 }  // namespace
 
-const NoiseKernels avx2_noise = {noise::Maker<Avx2>::make, noise::Drawer<Avx2>::draw};
+const NoiseKernels avx2_noise = {noise::Maker<Avx2>::make, noise::Drawer<Avx2>::draw,
+                                noise::Maker<Avx2>::of_words};
 
 }  // namespace forerun

@@ -17,7 +17,8 @@ struct Avx512 {
     return Words{0, 1, 2, 3, 4, 5, 6, 7} + first;
   }
   static Words multiply(Words a, std::uint32_t b) {
-    return noise::bits_as<Words>(_mm512_mul_epu32(noise::bits_as<__m512i>(a), _mm512_set1_epi64(b)));
+    const __m512i words = noise::bits_as<__m512i>(a);
+    return noise::bits_as<Words>(_mm512_mul_epu32(words, _mm512_set1_epi64(b)));
   }
   static void store(const Words (&word)[4], std::uint32_t* token) {
     const __m512i front = noise::bits_as<__m512i>(Words(word[0] | (word[1] << 32)));
@@ -35,6 +36,7 @@ struct Avx512 {
 
 }  // namespace
 
-const NoiseKernels avx512_noise = {noise::Maker<Avx512>::make, noise::Drawer<Avx512>::draw};
+const NoiseKernels avx512_noise = {noise::Maker<Avx512>::make, noise::Drawer<Avx512>::draw,
+                                  noise::Maker<Avx512>::of_words};
 
 }  // namespace forerun

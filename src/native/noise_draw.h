@@ -1,7 +1,7 @@
-// argmax(scores + noise) without making all the noise: included by noise_<set>.cpp only.
+// argmax(scores + noise) without making all the noise: included by noise*.cpp only.
 //
-// With u the token's uniform number, g = -log(-log(1 - u)) <= -log(u) <= -log(h / 2^24), where h are
-// the upper 24 bits of the high word; and log2(h) is at least the bits of h as a float, read as an
+// With u the token's uniform number, g = -log(-log(1 - u)) <= -log(u) <= -log(h / 2^24), where h is
+// the high word's upper 24 bits; and log2(h) is at least the bits of h as a float, read as an
 // integer, over 2^23 and less the exponent's bias, because log2(1 + m) >= m on [0, 1]. So the high
 // word alone, with no logarithm, tells that nearly every token cannot win; the few others' noise is
 // made in full. Nothing is approximate: a bound can keep a loser, never drop a winner.
@@ -28,8 +28,8 @@ inline double bound_of(std::uint32_t high) {
   return bound_at_zero_bits - bound_per_bit * bits_as<std::int32_t>(h);
 }
 
-// Whether any of these, each with `more` added, is at least `least`. Rounding is monotone: if the sum
-// with a bound falls short of `least`, so does the sum with the noise itself.
+// Whether any of these, each with `more` added, is at least `least`. Rounding is monotone: if the
+// sum with a bound falls short of `least`, so does the sum with the noise itself.
 template <std::size_t count>
 inline bool any_reaches(const double* scores, double more, double least) {
   std::int64_t found = 0;

@@ -1,4 +1,4 @@
-// The noise over the lanes of one instruction set: included by noise_<set>.cpp, and by nothing else.
+// The noise over the lanes of one instruction set: included by noise*.cpp only.
 //
 // `Lanes` says how wide a register is and how it multiplies; all else is written once. Every lane
 // does core/noise.py's own IEEE operations in their order, so that all sets give the same bits.
@@ -16,6 +16,8 @@ namespace forerun {
 struct NoiseKernels {
   void (*make)(const NoiseAddress&, std::size_t vocab_size, double* noise);
   std::size_t (*draw)(const NoiseAddress&, const double* scores, std::size_t vocab_size);
+  void (*of_words)(const std::uint32_t* high, const std::uint32_t* low, std::size_t count,
+                   double* noise);
 };
 
 extern const NoiseKernels portable_noise;
@@ -60,9 +62,9 @@ struct Scalar {
   static Words load(const std::uint32_t* token) { return *token; }
 };
 
-// Philox-4x32-10 and the logarithms of one set of lanes. `Words` are 64-bit lanes with a 32-bit word
-// each; the upper halves of products stay above it, since `multiply` looks at lower halves only,
-// until `low_half` takes them off. `Reals` are as many doubles.
+// Philox-4x32-10 and the logarithms of one set of lanes. `Words` are 64-bit lanes with a 32-bit
+// word each; the upper halves of products stay above it, since `multiply` looks at lower halves
+// only, until `low_half` takes them off. `Reals` are as many doubles.
 template <class Lanes>
 struct Maker {
   using Words = typename Lanes::Words;
@@ -146,13 +148,30 @@ struct Maker {
       std::uint32_t high[tokens], low[tokens];
       Lanes::store(philox(at, start / 4, domain_high).word, high);
       Lanes::store(philox(at, start / 4, domain_low).word, low);
-      Reals made[4];
-      for (std::size_t i = 0; i < 4; ++i) {
-        made[i] = gumbel(Lanes::load(high + i * width), Lanes::load(low + i * width));
-      }
       const std::size_t left = vocab_size - start;
-      std::memcpy(noise + start, made, sizeof(double) * (left < tokens ? left : tokens));
+      of_group(high, low, left < tokens ? left : tokens, noise + start);
     }
+  }
+
+  static void of_words(const std::uint32_t* high, const std::uint32_t* low, std::size_t count,
+                       double* noise) {
+    for (std::size_t start = 0; start < count; start += tokens) {
+      const std::size_t some = count - start < tokens ? count - start : tokens;
+      std::uint32_t highs[tokens] = {}, lows[tokens] = {};
+      std::memcpy(highs, high + start, sizeof(std::uint32_t) * some);
+      std::memcpy(lows, low + start, sizeof(std::uint32_t) * some);
+      of_group(highs, lows, some, noise + start);
+    }
+  }
+
+  // The noise of a whole group of tokens, of which the first `count` are written.
+  static inline void of_group(const std::uint32_t* high, const std::uint32_t* low,
+                              std::size_t count, double* noise) {
+    Reals made[4];
+    for (std::size_t i = 0; i < 4; ++i) {
+      made[i] = gumbel(Lanes::load(high + i * width), Lanes::load(low + i * width));
+    }
+    std::memcpy(noise, made, sizeof(double) * count);
   }
 };
 

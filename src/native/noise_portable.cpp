@@ -4,6 +4,8 @@
 
 namespace forerun {
 
-const NoiseKernels portable_noise = {noise::Maker<noise::Scalar>::make, noise::Drawer<noise::Scalar>::draw};
+const NoiseKernels portable_noise = {noise::Maker<noise::Scalar>::make,
+                                     noise::Drawer<noise::Scalar>::draw,
+                                     noise::Maker<noise::Scalar>::of_words};
 
 }  // namespace forerun
