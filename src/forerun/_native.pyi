@@ -1,5 +1,7 @@
 """What the compiled module has (src/native/bind_*.cpp)."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,3 +14,60 @@ def noise_bound(high: int) -> float: ...
 def instruction_sets() -> list[str]: ...
 def instruction_set() -> str: ...
 def use_instruction_set(name: str) -> None: ...
+
+# ---- bind_pass.cpp: weights, sequences and the pass
+
+class Shape:
+    def __init__(
+        self,
+        *,
+        vocab: int,
+        width: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        inner: int,
+        pairs: int,
+        is_interleaved: bool,
+        epsilon: float,
+    ) -> None: ...
+
+_Vectors = Mapping[str, NDArray[np.float32]]
+_Products = Mapping[str, Sequence[tuple[str, NDArray[np.uint8], int, int]]]
+
+class LayerWeights:
+    def __init__(self, vectors: _Vectors, products: _Products) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class EndWeights:
+    def __init__(self, vectors: _Vectors, products: _Products) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class KVSequence:
+    @property
+    def length(self) -> int: ...
+    def commit(self, path: Sequence[int]) -> None: ...
+    def rollback(self, length: int) -> None: ...
+    def fork(self) -> KVSequence: ...
+
+class Pass:
+    def __init__(
+        self, shape: Shape, layers: Sequence[LayerWeights], ends: EndWeights, threads: int
+    ) -> None: ...
+    @property
+    def threads(self) -> int: ...
+    def open(self) -> KVSequence: ...
+    def score(
+        self,
+        sequences: Sequence[KVSequence],
+        sequence_of: Sequence[int],
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        turns: tuple[NDArray[np.float32], NDArray[np.float32]],
+        asked: Sequence[int],
+        logits: NDArray[np.float32],
+        layers: Sequence[int],
+        hidden: Sequence[NDArray[np.float32]],
+    ) -> None: ...
