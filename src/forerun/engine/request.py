@@ -70,6 +70,7 @@ class Request:
         self.noise = fast_noise(ask.seed, ask.sample)
         self.coins: Coins = AddressedCoins(ask.seed, ask.sample)
         self.exactness = target.capabilities.exactness
+        self.target_name = target.capabilities.name
         self.tokens = list(ask.prompt)
         self.events: list[TokenEvent] = []
         self.stats = Stats(prompt_tokens=len(ask.prompt))
@@ -146,4 +147,5 @@ class Request:
             seed=self.seed,
             tokens=tuple(self.events),
             stats=self.stats.copy(),
+            target=self.target_name,
         )

@@ -102,7 +102,7 @@ class NativeTarget:
     @property
     def capabilities(self) -> Capabilities:
         """Trees, and bitwise exactness."""
-        return Capabilities(trees=True, exactness="bitwise")
+        return Capabilities(trees=True, exactness="bitwise", name="native")
 
     @property
     def threads(self) -> int:
