@@ -23,6 +23,11 @@ struct Block {
   std::size_t first_output;
 };
 
+// Into the second level: the first has few places for loads to wait in.
+inline void fetch(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
+}
+
 inline __m256i broadcast(const std::int8_t* four) {
   std::int32_t bits;
   std::memcpy(&bits, four, sizeof bits);
@@ -108,6 +113,12 @@ void quantised(const Block& b) {
       add_q4<R>(chunks, x, rows, sums);
     }
     const std::uint16_t* halves = b.p.scales + group * group_halves + b.first_output;
+    if (b.first_row == 0 && b.first_output == 0) {  // the next panel, once
+      for (std::size_t byte = 0; byte < group_bytes; byte += 64) {
+        fetch(chunks + b.p.panel_bytes + byte);
+      }
+      fetch(halves + b.p.panel_bytes / sizeof *halves);
+    }
     const __m256 scales = widen(halves);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
