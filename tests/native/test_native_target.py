@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from forerun import native
+from forerun.api import load
 from forerun.errors import (
     CapabilityError,
     EngineError,
@@ -260,3 +261,80 @@ def test_an_interrupted_open_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         target.open([1, 2])
     assert not target._sequences
+
+
+# The default model.
+
+PROMPTS = (
+    "Write a haiku about the sea.",
+    "The capital of France is",
+    "def fibonacci(n):\n    if n < 2:\n",
+)
+
+
+@pytest.fixture(scope="module")
+def default_target() -> NativeTarget:
+    return NativeTarget(load_model("smollm2"), threads=2)
+
+
+def log_law(logits: Array) -> NDArray[np.float64]:
+    """Log-probabilities of each row."""
+    shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return result
+
+
+@pytest.mark.model
+def test_default_models_law_is_nearly_the_references(default_target: NativeTarget) -> None:
+    """Mean KL from the float32 reference below 0.01 over the text of a few prompts."""
+    model = default_target.model
+    twin, divergences = ReferenceTarget(model), []
+    lm = load("smollm2", target="native")
+    for prompt in PROMPTS:
+        text = [
+            *lm.tokens_of(prompt, raw=True),
+            *lm.generate(prompt, raw=True, max_tokens=24).token_ids,
+        ]
+        nodes = [(token, i - 1) for i, token in enumerate(text)]
+        ours, theirs = both([default_target, twin], [], nodes)
+        p, q = log_law(theirs.logits), log_law(ours.logits)
+        divergences += list((np.exp(p) * (p - q)).sum(-1))
+    assert len(divergences) > 80
+    assert np.mean(divergences) < 0.01
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_default_model_writes_the_same_with_drafts(temperature: float) -> None:
+    """Plain, in chains and in trees, alone or side by side, on 1 or 2 threads: the same tokens."""
+    plain = load("smollm2", target="native", threads=1)
+    drafted = load("smollm2", target="native", threads=2)
+    options = {"raw": True, "max_tokens": 48, "temperature": temperature, "seed": 5}
+    expected = [plain.generate(prompt, drafter="none", **options) for prompt in PROMPTS]
+    for drafter, width in (("suffix", 1), ("bigram", 3), ("random", 2)):
+        found = drafted.generate_batch(
+            PROMPTS, drafter=drafter, draft_length=4, draft_width=width, **options
+        )
+        assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+        assert sum(each.stats.drafted for each in found) > 0
+        assert {each.target for each in found} == {"native"}
+
+
+@pytest.mark.model
+def test_default_models_rows_do_not_depend_on_their_pass(default_target: NativeTarget) -> None:
+    """Logits are bit-equal alone and in any mix, after any history."""
+    random = Random(2)
+    for _ in range(3):
+        check_mix(default_target, random, longest=60, largest=20)
+    check_splits(default_target, random, 40)
+
+
+@pytest.mark.model
+def test_default_models_bits_do_not_depend_on_the_machine(
+    default_target: NativeTarget, sets: list[str]
+) -> None:
+    """One pass of several trees is bit-equal on every instruction set."""
+    expected = a_mixed_pass(default_target, 0)
+    for name in sets:
+        native.load().use_instruction_set(name)
+        np.testing.assert_array_equal(a_mixed_pass(default_target, 0).logits, expected.logits)
