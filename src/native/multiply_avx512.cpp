@@ -5,11 +5,6 @@
 // level: fetched into the first, it takes the few places there that loads wait in, and one row
 // takes half as long again.
 
-#if defined(__GNUC__) && !defined(__clang__)
-// The compiler's own header has registers that are undefined on purpose, and warns of them.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
 #include <immintrin.h>
 
 #include "multiply_kernels.h"
