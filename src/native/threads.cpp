@@ -1,7 +1,5 @@
 #include "threads.h"
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -10,7 +8,7 @@
 namespace forerun {
 namespace {
 
-constexpr int spins = 4000;  // some 20 to 50 microseconds
+constexpr int spins = 1000;  // some 15 microseconds
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -27,16 +25,26 @@ void Barrier::wait() {
   const std::uint32_t turn = turn_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);
-    turn_.store(turn + 1, std::memory_order_release);
+    // In one order with the same two variables in `sleep`: who sleeps is seen, or sees the turn.
+    turn_.store(turn + 1, std::memory_order_seq_cst);
+    if (asleep_.load(std::memory_order_seq_cst) > 0) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      turned_.notify_all();
+    }
     return;
   }
-  for (int i = 0; turn_.load(std::memory_order_acquire) == turn; ++i) {
-    if (i < spins) {
-      pause();
-    } else {
-      std::this_thread::yield();
-    }
+  for (int i = 0; i < spins; ++i) {
+    if (turn_.load(std::memory_order_acquire) != turn) return;
+    pause();
   }
+  sleep(turn);
+}
+
+void Barrier::sleep(std::uint32_t turn) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  asleep_.fetch_add(1, std::memory_order_seq_cst);
+  turned_.wait(lock, [&] { return turn_.load(std::memory_order_seq_cst) != turn; });
+  asleep_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // The threads of one process and what they are told.

@@ -1,14 +1,16 @@
 // Threads that run one function together, with a barrier between its stages.
 //
-// Waiting spins for some microseconds, because stages of a pass are that short, and then yields or
-// sleeps: the machine may be shared.
+// Waiting spins at first, because stages of a pass are microseconds long, and then sleeps: the
+// machine may be shared.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 namespace forerun {
 
@@ -21,9 +23,14 @@ class Barrier {
   void wait();
 
  private:
+  void sleep(std::uint32_t turn);
+
   const std::uint32_t threads_;
   alignas(64) std::atomic<std::uint32_t> arrived_{0};
   alignas(64) std::atomic<std::uint32_t> turn_{0};
+  std::atomic<std::uint32_t> asleep_{0};
+  std::mutex mutex_;
+  std::condition_variable turned_;
 };
 
 // The part [first, last) of `count` things that falls to one of `threads` threads.
