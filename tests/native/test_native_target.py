@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -194,6 +196,33 @@ def test_forks_share_pages_and_no_future(tmp_path: Path) -> None:
     for name, text in ends.items():
         row = as_rows(name, 21, [(1, -1)])
         np.testing.assert_array_equal(target.score(row).logits[0], alone(target, text, [1]))
+
+
+# Processes and threads.
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_threads_of_its_own(tmp_path: Path) -> None:
+    """Loaded and used before fork(), the target works on both sides."""
+    target = make("llama", tmp_path, threads=2)
+    expected = alone(target, [1, 2], [3])
+    child = os.fork()
+    if child == 0:
+        is_same = np.array_equal(alone(target, [1, 2], [3]), expected)
+        os._exit(0 if is_same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    np.testing.assert_array_equal(alone(target, [1, 2], [3]), expected)
+
+
+def test_python_threads_may_share_targets(tmp_path: Path) -> None:
+    """Four threads on two targets of one file: everyone gets the bits of a lonely one."""
+    first = make("llama", tmp_path, threads=2)
+    second = NativeTarget(first.model, threads=2)
+    expected = alone(first, [1, 2], [3, 4, 5])
+    with ThreadPoolExecutor(4) as pool:
+        results = pool.map(lambda i: alone((first, second)[i % 2], [1, 2], [3, 4, 5]), range(80))
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
 
 
 # Refusals.
