@@ -11,13 +11,17 @@ PIP := $(PY) -m pip install -qq
 JOBS ?= 2
 ARGS ?=
 
-# The suite runs against the built wheel, unpacked where PYTHONPATH finds it before the editable
-# install: a module or a data file that is missing from the wheel fails here, not at a user's.
+# The package is built once and installed from its wheel. The suite runs against that wheel too,
+# unpacked where PYTHONPATH finds it: a module or a data file that is missing from the wheel fails
+# here, not at a user's. (Not an editable install: its import hook would go before PYTHONPATH.)
 WHEEL := $(CURDIR)/build/wheel
 # One thread each: several processes that each spin on both cores are ten times slower than one.
 PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 FORERUN_UNDER_TEST="$(WHEEL)" PYTHONPATH="$(WHEEL)" \
 	$(PY) -m pytest -n $(JOBS) --dist loadfile
-SHIPPED := $(shell find src -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
+SHIPPED := $(shell find src -name __pycache__ -prune -o -name '_native.*.so' -prune -o -print) \
+	CMakeLists.txt pyproject.toml README.md LICENSE
+# For what looks at the sources themselves: the style checks, and the reference they write.
+FROM_SOURCE := PYTHONPATH="$(CURDIR)/src" $(PY)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -45,14 +49,14 @@ test-slow: $(VENV)/ready-test judge model build/wheel.ready  ## the slow tests a
 test-all: test test-slow  ## everything
 
 lint: $(VENV)/ready-test  ## style, format, types, layers, sizes and words
-	$(PY) -m pytest tests/project $(ARGS)
+	$(FROM_SOURCE) -m pytest tests/project $(ARGS)
 
 format: $(VENV)/ready-test  ## put all code into the project's format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
 docs: $(VENV)/ready  ## write the reference in docs/reference anew
-	$(PY) -m forerun.cli.reference
+	$(FROM_SOURCE) -m forerun.cli.reference
 
 judge: $(VENV)/ready-judge  ## torch (a CPU build) and transformers, which judge the reference
 
@@ -76,21 +80,30 @@ $(PY):
 	exit 1
 
 # Order-only: a virtual environment's python is a link to one as old as the system.
-$(VENV)/ready: pyproject.toml | $(PY)
+$(VENV)/ready-build: pyproject.toml | $(PY)
 	$(PIP) --upgrade "pip>=25.1"
-	$(PIP) --editable .
+	$(PIP) --group build
 	@touch $@
 
-$(VENV)/ready-test: $(VENV)/ready
+# Without pip's isolation and in a folder of its own, the C++ is compiled again only where it has
+# changed; and a warning is an error.
+build/wheel.ready: $(SHIPPED) | $(VENV)/ready-build
+	rm -rf build/wheel build/dist
+	FORERUN_STRICT=ON $(PY) -m pip wheel -qq --no-deps --no-build-isolation \
+	  --config-settings=build-dir=build/cmake --wheel-dir build/dist .
+	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
+	@touch $@
+
+# The first line brings the dependencies, the second the package, also if its version is the same.
+$(VENV)/ready: build/wheel.ready
+	$(PIP) build/dist/*.whl
+	$(PIP) --no-deps --no-index --force-reinstall build/dist/*.whl
+	@touch $@
+
+$(VENV)/ready-test: pyproject.toml | $(VENV)/ready
 	$(PIP) --group test
 	@touch $@
 
 # Not made if it would be a CUDA build: then the judge tests do not run, and say so.
-$(VENV)/ready-judge: $(VENV)/ready tools/judge.py
+$(VENV)/ready-judge: pyproject.toml tools/judge.py | $(VENV)/ready
 	@$(PY) tools/judge.py $@
-
-build/wheel.ready: $(SHIPPED) | $(VENV)/ready
-	rm -rf build/wheel build/dist
-	$(PY) -m pip wheel -qq --no-deps --wheel-dir build/dist .
-	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
-	@touch $@

@@ -357,12 +357,28 @@ def test_the_text_is_counted_only_if_a_penalty_asks(values_: dict[str, Any], has
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("model", ""), ("draft_layers", 0), ("draft_layers", True), ("context", 1), ("context", -5)],
+    [
+        ("model", ""),
+        ("draft_layers", 0),
+        ("draft_layers", True),
+        ("context", 1),
+        ("context", -5),
+        ("target", "gpu"),
+        ("threads", 0),
+        ("threads", 10_000),
+    ],
 )
 def test_loading_has_bounds_too(name: str, value: object) -> None:
     """A context needs room for a prompt's token and one more."""
     with pytest.raises(OptionError, match=f"{name} = "):
         Loading.make(**{name: value})
+
+
+def test_threads_are_the_native_targets() -> None:
+    """The reference target has none to choose."""
+    assert Loading.make(threads=2).threads == 2
+    with pytest.raises(OptionError, match="threads = 2 is for the native target"):
+        Loading.make(threads=2, target="reference")
 
 
 @pytest.mark.parametrize("seed", [2**64, 10**30])

@@ -36,6 +36,7 @@ RESULT = Result(
     seed=2**64 - 1,
     tokens=(TOKEN,),
     stats=Stats(tokens=2, passes=1),
+    target="native",
 )
 
 
@@ -98,6 +99,7 @@ def test_a_result_is_one_json_object_without_its_tokens() -> None:
         "exact": True,
         "guarantee": "bitwise",
         "seed": 2**64 - 1,
+        "target": "native",
     }
 
 

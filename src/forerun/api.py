@@ -32,7 +32,7 @@ from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
 from forerun.models.pull import PullProgress
 from forerun.targets.protocol import Target
-from forerun.targets.reference import ReferenceTarget
+from forerun.targets.table import OpenedTarget, open_target
 
 __all__ = ["LanguageModel", "Prompt", "Stream", "load"]
 
@@ -51,7 +51,8 @@ def load(
     Args:
         model: A name such as "smollm2", or a path.
         progress: Called while a named model is being pulled.
-        options: The rest of `forerun.config.Loading`: draft_model, draft_layers, context, script.
+        options: The rest of `forerun.config.Loading`: target, threads, draft_model, draft_layers,
+            context, script.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
@@ -69,12 +70,16 @@ class LanguageModel:
     Args:
         model: The target's model.
         loading: What it is opened with.
+
+    Attributes:
+        target: What computes the passes; `target.capabilities.name` says which.
+        target_reason: Why it is not the native one though `auto` was asked for; else empty.
     """
 
     def __init__(self, model: Model, loading: Loading | None = None) -> None:
         self.model = model
         self.loading = loading or Loading()
-        self.target: Target = ReferenceTarget(model, context=self.loading.context)
+        self.target, self.target_reason = self._open_target(model, self.loading.context)
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
         self._scheduler = Scheduler(self.target, self._drafter)
@@ -247,7 +252,7 @@ class LanguageModel:
         if named is None:
             # Cheap, and real enough to try the drafter with; untrained layers guess little.
             quarter = max(1, self.model.architecture.num_layers // 4)
-            return ReferenceTarget(self.model.cut(layers or quarter), context=self.loading.context)
+            return self._open_target(self.model.cut(layers or quarter), self.loading.context).target
         model = load_model(named, layers=layers)
         if model.tokenizer.fingerprint != self.model.tokenizer.fingerprint:
             raise VocabularyError(
@@ -256,7 +261,11 @@ class LanguageModel:
             )
         # A shorter one's drafts end where its context does; decoding goes on.
         context = min(self.target.context_length, model.architecture.context_length)
-        return ReferenceTarget(model, context=context)
+        return self._open_target(model, context).target
+
+    def _open_target(self, model: Model, context: int | None) -> OpenedTarget:
+        loading = self.loading
+        return open_target(loading.target, model, context=context, threads=loading.threads)
 
     def _advance(self, stream: Stream, request: Request) -> bool:
         """Run one round for all texts that grow; return False if `stream` will hear no more."""

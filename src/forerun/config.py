@@ -32,9 +32,11 @@ __all__ = [
     "RuleName",
     "Sampling",
     "Speculation",
+    "TargetName",
     "check_together",
 ]
 
+TargetName = Literal["auto", "native", "reference"]
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
 
 LARGEST_DRAFT = 1024
@@ -273,6 +275,17 @@ class Loading(Options):
         "smollm2",
         description="A model's name, or a GGUF file.",
     )
+    target: TargetName = Field(
+        "auto",
+        description="What computes the model's passes: native (compiled), reference (numpy, slow), "
+        "or auto: native where it is compiled and runs the model, else reference, which is said.",
+    )
+    threads: Whole | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="Threads of the native target's passes; by default one for each usable core.",
+    )
     draft_model: PathText | None = Field(
         None,
         description="The model behind drafter 'model'; by default the target's own first layers.",
@@ -288,6 +301,15 @@ class Loading(Options):
     context: Whole | None = Field(
         None, ge=2, description="Tokens of context; by default what the model was trained for."
     )
+
+    @model_validator(mode="after")
+    def _threads_of_something(self) -> Self:
+        if self.threads is not None and self.target == "reference":
+            raise ValueError(
+                f"threads = {self.threads} is for the native target, and target is 'reference'; "
+                "leave threads out or choose another target."
+            )
+        return self
 
 
 _READ_BY = {"draft_model": "model", "draft_layers": "model", "script": "scripted"}

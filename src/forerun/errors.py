@@ -12,6 +12,7 @@
     │   ├── TokenizerError         the tokenizer cannot be built from the file
     │   ├── TemplateError          the chat template is missing, unsafe or wrong
     │   ├── VocabularyError        drafter and target do not share a vocabulary
+    │   ├── NativeModuleError      the compiled module is missing or can't be loaded
     │   └── DownloadError          no network, no space, or a wrong checksum on `pull`
     └── EngineError                a broken promise inside Forerun: a bug worth reporting
 
@@ -28,6 +29,7 @@ __all__ = [
     "ForerunError",
     "ModelFileError",
     "ModelNotFoundError",
+    "NativeModuleError",
     "OptionError",
     "PromptError",
     "StartError",
@@ -101,6 +103,10 @@ class TemplateError(StartError):
 
 class VocabularyError(StartError):
     """Drafter and target do not share a vocabulary."""
+
+
+class NativeModuleError(StartError):
+    """The compiled module is not there, or was not made for this Python or machine."""
 
 
 class DownloadError(StartError):

@@ -192,6 +192,7 @@ class Result:
         seed: The noise's seed; with it and the same options the same text comes again.
         tokens: Every token's provenance and log-probability.
         stats: Counts and times.
+        target: What computed the passes: "native" or "reference".
     """
 
     request: int
@@ -204,11 +205,12 @@ class Result:
     seed: int
     tokens: tuple[TokenEvent, ...]
     stats: Stats
+    target: str = ""
 
     def as_json(self) -> Mapping[str, Any]:
         """Return the record as one JSON object; the tokens have had their own events."""
         names = ("request", "text", "token_ids", "finish_reason", "finish_detail")
-        rest = ("exact", "guarantee", "seed")
+        rest = ("exact", "guarantee", "seed", "target")
         values = {name: getattr(self, name) for name in names + rest}
         return {"event": "result", **values, "stats": self.stats.as_json()}
 

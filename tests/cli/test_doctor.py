@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from forerun import __version__
+from forerun.errors import NativeModuleError
 from forerun.models.registry import find_registered
+from forerun.native import load
 
 
 def checks(run: Any, code: int) -> dict[str, dict[str, str]]:
@@ -59,6 +61,27 @@ def test_a_cache_that_cannot_be_written_fails(
     found = checks(run, 1)["cache"]
     assert found["state"] == "fail"
     assert "FORERUN_CACHE" in found["way_out"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_instructions_in_use_are_told(run: Any) -> None:
+    """The compiled module is there, and what it runs on is named."""
+    found = checks(run, 0)["native"]
+    assert found["state"] == "ok"
+    assert load().instruction_set() in found["found"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_missing_compiled_module_is_a_warning(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources alone run, only slower: what compiles the module is told."""
+
+    def missing() -> None:
+        raise NativeModuleError("It is not there.", "Compile it.")
+
+    monkeypatch.setattr("forerun.cli.health.load", missing)
+    found = checks(run, 0)["native"]
+    assert found["state"] == "warn"
+    assert (found["found"], found["way_out"]) == ("It is not there.", "Compile it.")
 
 
 @pytest.mark.usefixtures("cache")

@@ -73,7 +73,7 @@ def test_the_receipt_says_what_it_cost_and_what_is_promised() -> None:
     stats = Stats(tokens=10, passes=4, seconds=2.0, weight_bytes=40_000_000)
     for drafter, accepted in (("suffix", True), ("suffix", False), ("bigram", True)):
         stats.count_draft(drafter, accepted)
-    result = Result(0, "t", (1,), "stop", "end of text", True, "bitwise", 7, (), stats)
+    result = Result(0, "t", (1,), "stop", "end of text", True, "bitwise", 7, (), stats, "native")
     said = receipt(result)
     for words in (
         "tokens 10 in 4 passes",
@@ -84,6 +84,7 @@ def test_the_receipt_says_what_it_cost_and_what_is_promised() -> None:
         "tokens per second 5.0",
         "4.0 MB per token",
         "guarantee bitwise",
+        "target native",
         "seed 7",
         "ended by end of text",
     ):

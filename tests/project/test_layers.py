@@ -15,10 +15,10 @@ SOURCE = Path(__file__).parents[2] / "src" / "forerun"
 # A room may import itself and rooms further up this table. Rooms of one line are strangers,
 # except that everything may raise the errors. `forerun` is the package's own face.
 LAYERS = (
-    ("errors",),
+    ("errors", "_native"),
     ("events", "config"),
     ("core", "theory"),
-    ("models", "cache"),
+    ("models", "cache", "native"),
     ("targets",),
     ("drafters", "control"),
     ("engine",),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.models.model import load_model
-from forerun.targets.protocol import Row
+from forerun.targets.protocol import Row, Target
 from forerun.targets.reference import ReferenceTarget
 from models.tiny_gguf import Tiny
 
@@ -82,9 +82,7 @@ def path_to(nodes: Sequence[tuple[int, int]], node: int) -> list[int]:
     return path[::-1]
 
 
-def alone(
-    target: ReferenceTarget, prompt: Sequence[int], tokens: Sequence[int]
-) -> NDArray[np.float32]:
+def alone(target: Target, prompt: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
     """Logits after the last of `tokens`, every token after the prompt in a pass of its own."""
     sequence = target.open(prompt)
     for place, token in enumerate(tokens):
@@ -92,3 +90,50 @@ def alone(
         target.commit(sequence, [0])
     target.free(sequence)
     return logits
+
+
+def check_mix(target: Target, random: Random, longest: int, largest: int) -> None:
+    """Score trees of several sequences in one pass; some rows must equal their lonely selves."""
+    prompts = [
+        random_tokens(random, target.vocab_size, random.randrange(longest))
+        for _ in range(random.randrange(1, 5))
+    ]
+    trees = [random_tree(random, target.vocab_size, random.randrange(1, largest)) for _ in prompts]
+    names = [target.open(prompt) for prompt in prompts]
+    parts = zip(names, prompts, trees, strict=True)
+    rows, places = mixed(random, [as_rows(n, len(p), t) for n, p, t in parts])
+    asked = random.sample(range(len(rows)), random.randrange(1, len(rows) + 1))
+    logits = dict(zip(asked, target.score(rows, logits=asked).logits, strict=True))
+    for prompt, nodes, place in zip(prompts, trees, places, strict=True):
+        for node in random.sample(range(len(nodes)), min(2, len(nodes))):
+            if place[node] in logits:
+                tokens = [nodes[step][0] for step in path_to(nodes, node)]
+                np.testing.assert_array_equal(logits[place[node]], alone(target, prompt, tokens))
+    for name in names:
+        target.free(name)
+
+
+def check_splits(target: Target, random: Random, length: int) -> None:
+    """However a text is split into passes, drafted, rolled back and forked, the end is the same."""
+    tokens = random_tokens(random, target.vocab_size, length)
+    expected = alone(target, [], tokens)
+    sequence = target.open(tokens[: random.randrange(length - 1)])
+    while (held := target.length(sequence)) < length - 1:
+        step = random.randrange(1, min(length - held, 40))
+        # A wrong first branch comes along and is left behind.
+        nodes = [(tokens[held] ^ 1, -1), (tokens[held], 0)]
+        nodes += [(tokens[held + i], -1 if i == 0 else i + 1) for i in range(step)]
+        target.score(as_rows(sequence, held, nodes), logits=())
+        target.commit(sequence, range(2, step + 2))
+        move = random.random()
+        if move < 0.3:
+            target.rollback(sequence, random.randrange(held, held + step + 1))
+        elif move < 0.6:
+            other = target.fork(sequence)
+            target.score(as_rows(sequence, held + step, [(0, -1), (1, 0)]))
+            target.commit(sequence, [0, 1])
+            target.free(sequence)
+            sequence = other
+    last = as_rows(sequence, length - 1, [(tokens[-1], -1)])
+    np.testing.assert_array_equal(target.score(last).logits[0], expected)
+    target.free(sequence)

@@ -21,8 +21,9 @@ from targets.row_cases import (
     CASES,
     alone,
     as_rows,
+    check_mix,
+    check_splits,
     make_target,
-    mixed,
     path_to,
     random_tokens,
     random_tree,
@@ -151,27 +152,6 @@ def test_logits_only_where_asked(target: ReferenceTarget) -> None:
 # Row-exactness.
 
 
-def check_mix(target: ReferenceTarget, random: Random, longest: int, largest: int) -> None:
-    """Score trees of several sequences in one pass; some rows must equal their lonely selves."""
-    prompts = [
-        random_tokens(random, target.vocab_size, random.randrange(longest))
-        for _ in range(random.randrange(1, 5))
-    ]
-    trees = [random_tree(random, target.vocab_size, random.randrange(1, largest)) for _ in prompts]
-    names = [target.open(prompt) for prompt in prompts]
-    parts = zip(names, prompts, trees, strict=True)
-    rows, places = mixed(random, [as_rows(n, len(p), t) for n, p, t in parts])
-    asked = random.sample(range(len(rows)), random.randrange(1, len(rows) + 1))
-    logits = dict(zip(asked, target.score(rows, logits=asked).logits, strict=True))
-    for prompt, nodes, place in zip(prompts, trees, places, strict=True):
-        for node in random.sample(range(len(nodes)), min(2, len(nodes))):
-            if place[node] in logits:
-                tokens = [nodes[step][0] for step in path_to(nodes, node)]
-                np.testing.assert_array_equal(logits[place[node]], alone(target, prompt, tokens))
-    for name in names:
-        target.free(name)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_rows_do_not_depend_on_their_pass(tmp_path: Path, case: str) -> None:
     """Logits are bit-equal alone and in any mix of trees of any size and order."""
@@ -195,32 +175,6 @@ def test_default_models_rows_over_many_mixes(default_target: ReferenceTarget) ->
     random = Random(3)
     for _ in range(6):
         check_mix(default_target, random, longest=400, largest=40)
-
-
-def check_splits(target: ReferenceTarget, random: Random, length: int) -> None:
-    """However a text is split into passes, drafted, rolled back and forked, the end is the same."""
-    tokens = random_tokens(random, target.vocab_size, length)
-    expected = alone(target, [], tokens)
-    sequence = target.open(tokens[: random.randrange(length - 1)])
-    while (held := target.length(sequence)) < length - 1:
-        step = random.randrange(1, min(length - held, 40))
-        # A wrong first branch comes along and is left behind.
-        nodes = [(tokens[held] ^ 1, -1), (tokens[held], 0)]
-        nodes += [(tokens[held + i], -1 if i == 0 else i + 1) for i in range(step)]
-        target.score(as_rows(sequence, held, nodes), logits=())
-        target.commit(sequence, range(2, step + 2))
-        move = random.random()
-        if move < 0.3:
-            target.rollback(sequence, random.randrange(held, held + step + 1))
-        elif move < 0.6:
-            other = target.fork(sequence)
-            target.score(as_rows(sequence, held + step, [(0, -1), (1, 0)]))
-            target.commit(sequence, [0, 1])
-            target.free(sequence)
-            sequence = other
-    last = as_rows(sequence, length - 1, [(tokens[-1], -1)])
-    np.testing.assert_array_equal(target.score(last).logits[0], expected)
-    target.free(sequence)
 
 
 @pytest.mark.parametrize("case", CASES)

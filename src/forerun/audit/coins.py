@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from forerun.core.coins import Address, AddressedCoins, pick
 from forerun.core.noise import Domain, Noise, uniform
 from forerun.errors import EngineError
+from forerun.native import fast_noise
 
-__all__ = ["ExactCoins", "FixedCoins", "coin_problems", "enumerate_outcomes"]
+__all__ = ["ExactCoins", "FixedCoins", "coin_problems", "enumerate_outcomes", "twin_problems"]
 
 T = TypeVar("T")
 
@@ -149,6 +150,19 @@ def _first_above(weights: NDArray[np.float64], index: int) -> float:
         else:
             low = middle
     return high
+
+
+def twin_problems() -> Iterator[str]:
+    """Compare the noise that texts are written with, and its draws, with `core`'s own."""
+    size = 1031
+    for seed, position in itertools.product((0, 1, 2**64 - 1), range(4)):
+        ours, fast = Noise(seed, 3), fast_noise(seed, 3)
+        row = ours.gumbel(position, size)
+        if fast.gumbel(position, size).tobytes() != row.tobytes():
+            yield f"seed {seed}, position {position}: the compiled noise is another"
+        for scores in (np.zeros(size), 4.0 * row[::-1], np.where(row > 2, -row, -np.inf)):
+            if fast.draw(scores, position) != ours.draw(scores, position):
+                yield f"seed {seed}, position {position}: the compiled draw is another"
 
 
 def _number_problems() -> Iterator[str]:

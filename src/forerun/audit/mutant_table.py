@@ -72,9 +72,9 @@ _CHANCE = (
     Mutant(
         "noise with the wrong sign",
         "the minimum's law in the place of the maximum's",
-        _RULES + "match:target_token",
-        "scores + noise",
-        "scores - noise",
+        _NOISE + "Noise.draw",
+        "scores + self",
+        "scores - self",
     ),
     Mutant(
         "one position's noise for a whole draft",

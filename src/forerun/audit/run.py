@@ -8,7 +8,7 @@ from functools import partial
 
 from forerun.audit.certificate import Certificate
 from forerun.audit.checks import first_problem
-from forerun.audit.coins import coin_problems
+from forerun.audit.coins import coin_problems, twin_problems
 from forerun.audit.grid import law_cases
 from forerun.audit.identity import Cell, Stage, compare, grid
 from forerun.audit.mutant_table import MUTANTS
@@ -76,6 +76,7 @@ def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Pa
 def _basics(certificate: Certificate, tick: Tick) -> None:
     certificate.basics += coin_problems()
     tick(0.1)
+    certificate.basics += twin_problems()
     certificate.basics += warp_problems()
 
 

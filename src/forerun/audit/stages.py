@@ -16,7 +16,7 @@ from forerun.drafters.table import DRAFTERS, DrafterKit, make_drafter
 from forerun.engine.request import Request
 from forerun.models.model import Model
 from forerun.targets.protocol import Target
-from forerun.targets.reference import ReferenceTarget
+from forerun.targets.table import open_target
 from forerun.targets.toy import ToyTarget
 
 __all__ = ["ending_cells", "ending_stage", "model_stage", "toy_cells", "toy_stage"]
@@ -145,11 +145,11 @@ def model_stage(model: Model, max_tokens: int) -> Stage:
         model: The user's.
         max_tokens: Length of the texts.
     """
-    target = ReferenceTarget(model)
+    target = open_target("auto", model).target
     layers = max(1, model.architecture.num_layers // 4)
 
     def open_draft_model() -> Target:
-        return ReferenceTarget(model.cut(layers))
+        return open_target("auto", model.cut(layers)).target
 
     prompt = tuple(model.tokenizer.encode("one two three one two three one two"))
     return Stage(

@@ -16,10 +16,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from forerun import __version__
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, NativeModuleError
 from forerun.models.gguf_file import GGUFFile
 from forerun.models.pull import cache_folder, cached_path, is_sound
 from forerun.models.registry import DEFAULT_MODEL, find_registered
+from forerun.native import load
 
 __all__ = ["Finding", "examine"]
 
@@ -120,6 +121,18 @@ def _processor() -> Iterator[Finding]:
     yield Finding("ok", "cores", f"{usable} of {everyone} usable")
 
 
+def _native() -> Iterator[Finding]:
+    """Whether the compiled module is there, and what it runs on."""
+    try:
+        module = load()
+    except NativeModuleError as error:
+        yield Finding("warn", "native", error.what, error.way_out)
+        return
+    others = [name for name in module.instruction_sets() if name != module.instruction_set()]
+    also = f"; also has {', '.join(others)}" if others else ""
+    yield Finding("ok", "native", f"uses {module.instruction_set()}{also}")
+
+
 def _memory() -> Iterator[Finding]:
     lines = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
     if "MemAvailable" not in lines:
@@ -182,6 +195,7 @@ _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _packages,
     _blas,
     _processor,
+    _native,
     _memory,
     _cache,
     _default_model,

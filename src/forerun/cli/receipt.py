@@ -80,6 +80,7 @@ def _lines(result: Result) -> Iterable[tuple[str, str]]:
     yield "time", _times(stats)
     yield "weights read", f"{stats.weight_bytes_per_token / 1e6:.1f} MB per token"
     yield "guarantee", result.guarantee + ("" if result.exact else ": NOT the target's exact law")
+    yield "target", result.target
     yield "seed", str(result.seed)
     yield "ended by", result.finish_detail or result.finish_reason
 

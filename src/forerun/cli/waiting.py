@@ -16,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
 from forerun.cli.consoles import stderr
 from forerun.config import Loading
@@ -87,7 +88,11 @@ def open_model(loading: Loading) -> LanguageModel:
 
     model = read_model(loading.model)
     with spinner(f"Opening {loading.model}"):
-        return LanguageModel(model, loading)
+        lm = LanguageModel(model, loading)
+    if lm.target_reason:
+        name = lm.target.capabilities.name
+        stderr().print(Text(f"Slow: the {name} target runs this. {lm.target_reason}"))
+    return lm
 
 
 @contextmanager

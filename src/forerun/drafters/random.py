@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.core.noise import Noise
 from forerun.core.tree import Draft
 from forerun.drafters.comb import Comb
 from forerun.drafters.memory import Memoryless
 from forerun.drafters.protocol import DraftRequest
 from forerun.drafters.table import DrafterKit
+from forerun.native import fast_noise
 
 __all__ = ["Random"]
 
@@ -27,7 +27,7 @@ class Random(Memoryless):
 
     def __init__(self, kit: DrafterKit) -> None:
         self._vocab_size = kit.vocab_size
-        self._noise = Noise(_SEED)
+        self._noise = fast_noise(_SEED)
 
     def guess(self, request: DraftRequest) -> Draft:
         """Return a comb of the request's full length, as far as masks allow."""

@@ -8,12 +8,12 @@ from typing import Literal
 
 from forerun.config import Generation
 from forerun.core.coins import AddressedCoins, Coins
-from forerun.core.noise import Noise
 from forerun.core.rules import Chance, make_rule
 from forerun.core.stop import Decoder, FinishReason, Stop
 from forerun.core.warp import Warp
 from forerun.errors import CapabilityError, PromptError
 from forerun.events import Result, Stats, TokenEvent
+from forerun.native import fast_noise
 from forerun.targets.protocol import Target
 
 __all__ = ["AUTO_DRAFT_LENGTH", "Ask", "Request"]
@@ -67,9 +67,10 @@ class Request:
             ask.options.min_tokens,
         )
         self.state = self.warp.start(ask.prompt)
-        self.noise = Noise(ask.seed, ask.sample)
+        self.noise = fast_noise(ask.seed, ask.sample)
         self.coins: Coins = AddressedCoins(ask.seed, ask.sample)
         self.exactness = target.capabilities.exactness
+        self.target_name = target.capabilities.name
         self.tokens = list(ask.prompt)
         self.events: list[TokenEvent] = []
         self.stats = Stats(prompt_tokens=len(ask.prompt))
@@ -146,4 +147,5 @@ class Request:
             seed=self.seed,
             tokens=tuple(self.events),
             stats=self.stats.copy(),
+            target=self.target_name,
         )

@@ -121,6 +121,15 @@ class GGUFFile:
             raise ModelFileError(what, _WAY_OUT)
         return result
 
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return a tensor's bytes as the file stores them: uint8, one axis, its own memory.
+
+        Raises:
+            ModelFileError: There is no such tensor, or the file changed.
+            UnsupportedModelError: The tensor's type, and so its size, is not known.
+        """
+        return self._read(name, self._info(name)).reshape(-1).view(np.uint8)
+
     def _info(self, name: str) -> TensorInfo:
         try:
             return self._infos[name]

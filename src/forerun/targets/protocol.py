@@ -58,11 +58,13 @@ class Capabilities:
         trees: Sibling rows are allowed; otherwise chains only.
         exactness: "bitwise": a row's result never depends on the other rows of the pass.
         devices: Where it runs.
+        name: What users choose it by, such as "native".
     """
 
     trees: bool
     exactness: Literal["bitwise", "same law"]
     devices: tuple[str, ...] = ("cpu",)
+    name: str = ""
 
 
 @runtime_checkable

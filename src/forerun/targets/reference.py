@@ -91,7 +91,7 @@ class ReferenceTarget:
     @property
     def capabilities(self) -> Capabilities:
         """Trees, and bitwise exactness."""
-        return Capabilities(trees=True, exactness="bitwise")
+        return Capabilities(trees=True, exactness="bitwise", name="reference")
 
     def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
         """Start a sequence that holds `prompt`, and return its name.

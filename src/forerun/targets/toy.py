@@ -27,7 +27,7 @@ class ToyTarget:
         context: Most tokens a sequence may hold.
     """
 
-    capabilities = Capabilities(trees=True, exactness="bitwise")
+    capabilities = Capabilities(trees=True, exactness="bitwise", name="toy")
 
     def __init__(self, table: NDArray[np.float32], context: int = 4096) -> None:
         sizes = set(table.shape)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
 from forerun.core.noise import Noise
 from forerun.core.rules.verdict import Chance, Verdict
 from forerun.core.scored import ScoredDraft
@@ -29,9 +27,7 @@ def target_token(scores: Scores, noise: Noise, position: int) -> int:
         noise: The text's noise.
         position: Of the token to be chosen.
     """
-    if np.count_nonzero(scores > -np.inf) == 1:  # one token left: noise can't change it
-        return int(np.argmax(scores))
-    return int(np.argmax(scores + noise.gumbel(position, len(scores))))
+    return noise.draw(scores, position)
 
 
 class Match:

@@ -1,0 +1,93 @@
+"""What the compiled module has (src/native/bind_*.cpp)."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+# ---- bind_noise.cpp: the noise, the draw, and the choice of instructions
+
+def make_noise(seed: int, sample: int, position: int, vocab_size: int) -> NDArray[np.float64]: ...
+def draw_token(scores: NDArray[np.float64], seed: int, sample: int, position: int) -> int: ...
+def noise_of_words(high: NDArray[np.uint32], low: NDArray[np.uint32]) -> NDArray[np.float64]: ...
+def noise_bound(high: int) -> float: ...
+def instruction_sets() -> list[str]: ...
+def instruction_set() -> str: ...
+def use_instruction_set(name: str) -> None: ...
+
+# ---- bind_matrix.cpp: packed weights and their products (twin: targets/quantised_product.py)
+
+class Matrix:
+    def __init__(
+        self, type_name: str, data: NDArray[np.uint8], outputs: int, inputs: int
+    ) -> None: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def panels(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    def dequantise_row(self, output: int) -> NDArray[np.float32]: ...
+
+def multiply(
+    matrix: Matrix, x: NDArray[np.float32], first_panel: int = 0, last_panel: int | None = None
+) -> NDArray[np.float32]: ...
+
+# ---- bind_pass.cpp: weights, sequences and the pass
+
+class Shape:
+    def __init__(
+        self,
+        *,
+        vocab: int,
+        width: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        inner: int,
+        pairs: int,
+        is_interleaved: bool,
+        epsilon: float,
+    ) -> None: ...
+
+_Vectors = Mapping[str, NDArray[np.float32]]
+_Products = Mapping[str, Sequence[tuple[str, NDArray[np.uint8], int, int]]]
+
+class LayerWeights:
+    def __init__(self, vectors: _Vectors, products: _Products) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class EndWeights:
+    def __init__(self, vectors: _Vectors, products: _Products) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
+class KVSequence:
+    @property
+    def length(self) -> int: ...
+    def commit(self, path: Sequence[int]) -> None: ...
+    def rollback(self, length: int) -> None: ...
+    def fork(self) -> KVSequence: ...
+
+class Pass:
+    def __init__(
+        self, shape: Shape, layers: Sequence[LayerWeights], ends: EndWeights, threads: int
+    ) -> None: ...
+    @property
+    def threads(self) -> int: ...
+    def open(self) -> KVSequence: ...
+    def score(
+        self,
+        sequences: Sequence[KVSequence],
+        sequence_of: Sequence[int],
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        turns: tuple[NDArray[np.float32], NDArray[np.float32]],
+        asked: Sequence[int],
+        logits: NDArray[np.float32],
+        layers: Sequence[int],
+        hidden: Sequence[NDArray[np.float32]],
+    ) -> None: ...

@@ -1,0 +1,272 @@
+"""The native target: a Llama-type network in C++, row-exact, on several threads.
+
+`targets.reference` is its slow twin. A pass multiplies the file's own 4-, 8- or 16-bit weights by
+activations of 8 bits, one scale per 32 inputs; float weights by floats. A row's logits depend, bit
+for bit, on its token, position and ancestors alone: not on the other rows of the pass, nor on how
+the prompt was split, the number of threads, or which instructions the machine has.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.errors import CapabilityError, EngineError, OptionError, PromptError
+from forerun.models.architecture import Architecture
+from forerun.models.model import Model
+from forerun.native import load
+from forerun.targets.native_weights import check_types, pack_ends, pack_layer
+from forerun.targets.protocol import Capabilities, Row, Scores, check_rows
+from forerun.targets.rotary_table import RotaryTable
+
+if TYPE_CHECKING:
+    from forerun import _native
+
+__all__ = ["NativeTarget"]
+
+Array = NDArray[np.float32]
+_PREFILL_ROWS = 256
+_MOST_THREADS = 256
+
+
+class _Sequence:
+    """One sequence: its keys and values, and where its rows stood in the last pass that had any."""
+
+    def __init__(self, cache: _native.KVSequence) -> None:
+        self.cache = cache
+        self.pending: dict[int, int] = {}
+
+
+class NativeTarget:
+    """Scores rows of many sequences with a model's packed weights.
+
+    Safe to use from several Python threads: their passes run one after the other.
+
+    Args:
+        model: Which model; one cut to its first layers shares its weights with the whole one.
+        context: Most tokens a sequence may hold; None is what the model was trained for.
+        threads: How many threads a pass runs on; None is one for each core the process may use.
+
+    Raises:
+        OptionError: `context` or `threads` is out of range.
+        ModelFileError: The weights are damaged, or the file changed.
+        UnsupportedModelError: There are no kernels for a tensor's type.
+        NativeModuleError: There is no compiled module.
+    """
+
+    def __init__(
+        self, model: Model, *, context: int | None = None, threads: int | None = None
+    ) -> None:
+        architecture = model.architecture
+        trained = architecture.context_length
+        if context is not None and not 1 <= context <= trained:
+            what = f"context = {context}: {model.name} was trained for {trained}."
+            raise OptionError(what, f"Choose 1 to {trained}.")
+        if threads is not None and not 1 <= threads <= _MOST_THREADS:
+            raise OptionError(f"threads = {threads}.", f"Choose 1 to {_MOST_THREADS}.")
+        check_types(model.file, architecture)
+        self.model = model
+        self._architecture = architecture
+        self._context = context or trained
+        layers = [pack_layer(model.file, architecture, i) for i in range(architecture.num_layers)]
+        ends = pack_ends(model.file, architecture)
+        self._weight_bytes = ends.nbytes + sum(layer.nbytes for layer in layers)
+        self._pass: _native.Pass = load().Pass(
+            _shape(architecture), layers, ends, threads or _usable_cores()
+        )
+        self._rotary = RotaryTable(architecture.rope)
+        self._sequences: dict[int, _Sequence] = {}
+        self._next_name = 0
+        self._lock = threading.RLock()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens; every row of logits has this many."""
+        return self._architecture.vocab_size
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens a sequence may hold."""
+        return self._context
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of packed weights one pass reads: all layers, the final norm and the head."""
+        return self._weight_bytes
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Trees, and bitwise exactness."""
+        return Capabilities(trees=True, exactness="bitwise", name="native")
+
+    @property
+    def threads(self) -> int:
+        """How many threads a pass runs on."""
+        return self._pass.threads
+
+    def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
+        """Start a sequence that holds `prompt`, and return its name.
+
+        Raises:
+            PromptError: The prompt is longer than the context or holds an unknown token.
+            CapabilityError: There is a source; this target has no encoder.
+        """
+        if source is not None:
+            raise CapabilityError("This model has no encoder.", "Give a prompt only.")
+        if len(prompt) > self._context:
+            what = f"The prompt has {len(prompt)} tokens, the context {self._context}."
+            raise PromptError(what, "Shorten the prompt.")
+        for token in prompt:
+            if not 0 <= token < self.vocab_size:
+                raise PromptError(f"The prompt holds token {token} of {self.vocab_size}.")
+        name = self._add(self._pass.open())
+        try:
+            for start in range(0, len(prompt), _PREFILL_ROWS):
+                chunk = prompt[start : start + _PREFILL_ROWS]
+                rows = [Row(name, token, start + i, i - 1) for i, token in enumerate(chunk)]
+                self.score(rows, logits=())
+                self.commit(name, range(len(rows)))
+        except BaseException:
+            # Interrupted: nobody will learn the name, so nobody could free it.
+            self.free(name)
+            raise
+        return name
+
+    def length(self, sequence: int) -> int:
+        """Return how many tokens of the sequence are committed."""
+        return self._known(sequence).cache.length
+
+    def score(
+        self,
+        rows: Sequence[Row],
+        *,
+        logits: Sequence[int] | None = None,
+        layers: Sequence[int] = (),
+    ) -> Scores:
+        """Score rows of one or many sequences in one pass; parents stand before their children.
+
+        Raises:
+            EngineError: A row names an unknown sequence or token, a wrong parent or position, or
+                stands outside the context; or `logits` or `layers` name what is not there.
+        """
+        asked = range(len(rows)) if logits is None else logits
+        with self._lock:
+            self._check(rows, asked, layers)
+            return self._score(rows, list(asked), list(dict.fromkeys(layers)))
+
+    def commit(self, sequence: int, path: Sequence[int]) -> None:
+        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
+
+        Raises:
+            EngineError: The rows are not a path from the sequence's committed end.
+        """
+        with self._lock:
+            known = self._known(sequence)
+            try:
+                known.cache.commit([known.pending[index] for index in path])
+            except KeyError as error:
+                what = f"Row {error} is no pending row of sequence {sequence}."
+                raise EngineError(what) from None
+            except ValueError:
+                what = f"Rows {list(path)} are no path from the committed end."
+                raise EngineError(what) from None
+            known.pending = {}
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Forget all but the first `length` committed tokens."""
+        with self._lock:
+            known = self._known(sequence)
+            if not 0 <= length <= known.cache.length:
+                raise EngineError(f"Rollback to {length} of {known.cache.length} tokens.")
+            known.cache.rollback(length)
+            known.pending = {}
+
+    def fork(self, sequence: int) -> int:
+        """Return a new sequence with the same committed tokens; neither sees the other's future."""
+        with self._lock:
+            return self._add(self._known(sequence).cache.fork())
+
+    def free(self, sequence: int) -> None:
+        """Give the sequence's memory back; its name is no longer known."""
+        with self._lock:
+            self._known(sequence)
+            del self._sequences[sequence]
+
+    def _add(self, cache: _native.KVSequence) -> int:
+        with self._lock:
+            name = self._next_name
+            self._next_name += 1
+            self._sequences[name] = _Sequence(cache)
+        return name
+
+    def _known(self, sequence: int) -> _Sequence:
+        try:
+            return self._sequences[sequence]
+        except KeyError:
+            raise EngineError(f"Sequence {sequence} is not open.") from None
+
+    def _check(self, rows: Sequence[Row], asked: Sequence[int], layers: Sequence[int]) -> None:
+        named = {row.sequence for row in rows} & self._sequences.keys()
+        lengths = {name: self._sequences[name].cache.length for name in named}
+        check_rows(rows, lengths, self.vocab_size, self.context_length)
+        for index in asked:
+            if not 0 <= index < len(rows):
+                raise EngineError(f"Logits of row {index} of {len(rows)} are asked for.")
+        for layer in layers:
+            if not 0 <= layer <= self._architecture.num_layers:
+                what = f"Hidden states of layer {layer} of {self._architecture.num_layers}"
+                raise EngineError(f"{what} are asked for.")
+
+    def _score(self, rows: Sequence[Row], asked: list[int], layers: list[int]) -> Scores:
+        width = self._architecture.width
+        places: dict[int, dict[int, int]] = {}
+        for index, row in enumerate(rows):
+            of_sequence = places.setdefault(row.sequence, {})
+            of_sequence[index] = len(of_sequence)
+        order = {name: i for i, name in enumerate(places)}
+        known = [self._sequences[name] for name in places]
+        logits = np.empty((len(asked), self.vocab_size), dtype=np.float32)
+        hidden = {layer: np.empty((len(rows), width), dtype=np.float32) for layer in layers}
+        for sequence in known:
+            sequence.pending = {}
+        self._pass.score(
+            sequences=[sequence.cache for sequence in known],
+            sequence_of=[order[row.sequence] for row in rows],
+            tokens=[row.token for row in rows],
+            parents=[row.parent for row in rows],
+            turns=self._rotary([row.position for row in rows]),
+            asked=asked,
+            logits=logits,
+            layers=layers,
+            hidden=list(hidden.values()),
+        )
+        for sequence, pending in zip(known, places.values(), strict=True):
+            sequence.pending = pending
+        return Scores(logits, hidden)
+
+
+def _shape(architecture: Architecture) -> _native.Shape:
+    shape: _native.Shape = load().Shape(
+        vocab=architecture.vocab_size,
+        width=architecture.width,
+        heads=architecture.num_heads,
+        kv_heads=architecture.num_kv_heads,
+        head_dim=architecture.head_dim,
+        inner=architecture.inner_width,
+        pairs=architecture.rope.dimension // 2,
+        is_interleaved=architecture.rope.interleaved,
+        epsilon=architecture.norm_epsilon,
+    )
+    return shape
+
+
+def _usable_cores() -> int:
+    """Return how many cores the process may run on, as far as the system says."""
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    return min(os.cpu_count() or 1, _MOST_THREADS)

@@ -1,0 +1,129 @@
+"""A model's weights as the compiled pass wants them: packed once, fused by kind, shared.
+
+Matrices keep the numbers of the file: each type has kernels of its own, and nothing is quantised
+twice. Targets that live at the same time and read the same file share what is packed.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.models.architecture import Architecture
+from forerun.models.gguf_file import FileIdentity, GGUFFile
+from forerun.native import load
+
+if TYPE_CHECKING:
+    from forerun import _native
+
+__all__ = ["check_types", "pack_ends", "pack_layer"]
+
+Part = tuple[str, NDArray[np.uint8], int, int]
+
+# Of each type with a kernel: bytes of a block, and where in it the half floats are.
+_BLOCKS = {"Q4_0": (18, 1), "Q4_1": (20, 2), "Q8_0": (34, 1)}
+_EXPONENTS = {
+    "F16": (np.uint16, 0x7C00),
+    "BF16": (np.uint16, 0x7F80),
+    "F32": (np.uint32, 0x7F800000),
+}
+
+# Weak: weights live as long as a target holds them, and no longer.
+_live_layers: WeakValueDictionary[tuple[FileIdentity, int], _native.LayerWeights]
+_live_layers = WeakValueDictionary()
+_live_ends: WeakValueDictionary[FileIdentity, _native.EndWeights] = WeakValueDictionary()
+_packing = threading.Lock()
+
+
+def check_types(file: GGUFFile, architecture: Architecture) -> None:
+    """Check that there are kernels for all matrices of a model.
+
+    Raises:
+        UnsupportedModelError: There is none for one of them; the error names its type.
+    """
+    for name, shape in architecture.tensor_shapes():
+        kind = file.tensor_type(name)
+        if len(shape) == 2 and kind not in _EXPONENTS and kind not in _BLOCKS:
+            raise UnsupportedModelError(
+                f"{file.path}: the tensor {name!r} has type {kind}, which the compiled pass lacks.",
+                "Use the reference target (target='reference'), or a model in Q4_0, Q4_1, Q8_0, "
+                "F16, BF16 or F32.",
+            )
+
+
+def pack_layer(file: GGUFFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
+    """Return one layer's weights, shared with every other live target of the file.
+
+    Raises:
+        ModelFileError: The file changed, ends early, or holds values that are not finite.
+    """
+    with _packing:
+        weights = _live_layers.get((file.identity, layer))
+        if weights is None:
+            weights = _pack_layer(file, architecture, layer)
+            _live_layers[file.identity, layer] = weights
+    return weights
+
+
+def pack_ends(file: GGUFFile, architecture: Architecture) -> _native.EndWeights:
+    """Return embedding, final norm and head, shared likewise; raises what `pack_layer` raises."""
+    with _packing:
+        weights = _live_ends.get(file.identity)
+        if weights is None:
+            products = {"embedding": [_part(file, "token_embd.weight")]}
+            if not architecture.is_tied:
+                products["head"] = [_part(file, "output.weight")]
+            norm = file.tensor("output_norm.weight")
+            weights = load().EndWeights({"norm": norm}, products)
+            _live_ends[file.identity] = weights
+    return weights
+
+
+def _pack_layer(file: GGUFFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
+    prefix = f"blk.{layer}."
+    vectors = {
+        "attention_norm": file.tensor(f"{prefix}attn_norm.weight"),
+        "inner_norm": file.tensor(f"{prefix}ffn_norm.weight"),
+    }
+    if architecture.has_qkv_bias:
+        biases = [file.tensor(f"{prefix}attn_{letter}.bias") for letter in "qkv"]
+        vectors["qkv_bias"] = np.concatenate(biases)
+    if architecture.has_qk_norm:
+        vectors |= {f"{x}_norm": file.tensor(f"{prefix}attn_{x}_norm.weight") for x in "qk"}
+    names = {
+        "qkv": ("attn_q", "attn_k", "attn_v"),
+        "output": ("attn_output",),
+        "gate_up": ("ffn_gate", "ffn_up"),
+        "down": ("ffn_down",),
+    }
+    products = {
+        product: [_part(file, f"{prefix}{part}.weight") for part in parts]
+        for product, parts in names.items()
+    }
+    weights: _native.LayerWeights = load().LayerWeights(vectors, products)
+    return weights
+
+
+def _part(file: GGUFFile, name: str) -> Part:
+    """Return a matrix as stored: type, bytes, outputs, inputs."""
+    kind, stored = file.tensor_type(name), file.raw(name)
+    if not _is_finite(kind, stored):
+        what = f"{file.path}: the tensor {name!r} holds values that are not finite."
+        raise ModelFileError(what, "Fetch or convert the file again.")
+    outputs, inputs = file.tensor_shape(name)
+    return kind, stored, outputs, inputs
+
+
+def _is_finite(kind: str, stored: NDArray[np.uint8]) -> bool:
+    """Look at floats as they are, at quantised weights by their scales and minima alone."""
+    if kind in _EXPONENTS:
+        number, exponent = _EXPONENTS[kind]
+        return not bool(((stored.view(number) & exponent) == exponent).any())
+    block, halves = _BLOCKS[kind]
+    scales = np.ascontiguousarray(stored.reshape(-1, block)[:, : 2 * halves]).view(np.uint16)
+    return not bool(((scales & 0x7C00) == 0x7C00).any())

@@ -1,0 +1,165 @@
+"""Rows times a quantised matrix as the native kernels compute it, in plain numpy, bit for bit.
+
+The slow twin of ``src/native/multiply.h``, and its specification: rows of activations are rounded
+to signed 8 bits with one scale per group of 32 inputs, the products of a group are summed as
+integers, exactly, and the groups' sums are added in ascending order, each by one fused
+multiply-add. So a row's result depends on no other row, and on no machine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["GROUP", "Matrix", "Quantised", "fused_multiply_add", "multiply", "quantise"]
+
+Array = NDArray[np.float32]
+
+GROUP = 32
+"""Inputs that share a scale."""
+
+# 1 / scale must not overflow, nor the scale lose bits as a subnormal.
+_SMALLEST_MAGNITUDE = np.float32(2.0**-100)
+_LARGEST_VALUE = np.float32(127)
+
+
+class Quantised(NamedTuple):
+    """Rows in 8 bits.
+
+    Attributes:
+        values: int8 [M, groups, 32], from -127 to 127.
+        scales: float32 [M, groups].
+    """
+
+    values: NDArray[np.int8]
+    scales: Array
+
+
+class Matrix:
+    """A matrix as a GGUF file stores it.
+
+    Args:
+        type_name: Q4_0, Q4_1, Q8_0, F32, F16 or BF16.
+        data: uint8, the rows' bytes one after the other.
+        outputs: How many rows.
+        inputs: Their length; a multiple of 32 for a quantised type.
+
+    Attributes:
+        values: int64 [outputs, groups, 32], the integers of a quantised type; float32
+            [outputs, inputs], the weights of a float type.
+        scales: float32 [outputs, groups]; empty for a float type.
+        minima: The same, of Q4_1 alone; zeros for the other types.
+
+    Raises:
+        KeyError: No such type.
+        ValueError: The bytes are not those of such a matrix.
+    """
+
+    def __init__(self, type_name: str, data: NDArray[np.uint8], outputs: int, inputs: int) -> None:
+        self.type = gguf.GGMLQuantizationType[type_name]
+        self.outputs, self.inputs = outputs, inputs
+        self._stored = data.reshape(outputs, -1)
+        self.values, self.scales, self.minima = self._unpack()
+
+    def dequantise_row(self, output: int) -> Array:
+        """Return one row as float32 [inputs], as the gguf package dequantises it."""
+        row: Array = gguf.dequantize(self._stored[output], self.type)
+        return row
+
+    def _unpack(self) -> tuple[NDArray[np.generic], Array, Array]:
+        if not self.is_quantised:
+            weights = gguf.dequantize(self._stored, self.type).reshape(self.outputs, self.inputs)
+            return weights, np.empty((self.outputs, 0), np.float32), np.zeros((), np.float32)
+        groups = self._stored.reshape(self.outputs, self.inputs // GROUP, -1)
+        halves = 2 if self.type.name == "Q4_1" else 1
+        # A group begins with its scale and, in Q4_1, its minimum.
+        heads = np.ascontiguousarray(groups[..., : 2 * halves]).view(np.float16).astype(np.float32)
+        minima = heads[..., 1] if halves == 2 else np.zeros_like(heads[..., 0])
+        return self._integers(groups[..., 2 * halves :]), heads[..., 0], minima
+
+    def _integers(self, stored: NDArray[np.uint8]) -> NDArray[np.generic]:
+        if self.type.name == "Q8_0":
+            return stored.view(np.int8).astype(np.int64)
+        # The low halves of the bytes are the first 16 inputs, the high halves the others.
+        values = np.concatenate([stored & 15, stored >> 4], axis=-1).astype(np.int64)
+        return values - 8 if self.type.name == "Q4_0" else values
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether the weights are small integers with scales."""
+        return self.type.name in ("Q4_0", "Q4_1", "Q8_0")
+
+
+def quantise(x: Array) -> Quantised:
+    """Round rows to 8 bits, half to even, one scale per group: its largest magnitude / 127.
+
+    A group of magnitudes below 2^-100 becomes zeros. A group that holds an infinity or a NaN
+    becomes zeros with the scale NaN, which makes every output of its row, and of no other, NaN.
+
+    Args:
+        x: float32 [M, inputs]; the inputs a multiple of 32.
+    """
+    groups = x.reshape(len(x), -1, GROUP)
+    with np.errstate(all="ignore"):
+        largest = np.abs(groups).max(axis=-1, initial=0)
+        counts = np.isfinite(largest) & (largest >= _SMALLEST_MAGNITUDE)
+        scales = np.where(counts, largest / _LARGEST_VALUE, np.float32(0))
+        inverses = np.where(counts, np.float32(1) / scales, np.float32(0))
+        rounded = np.rint(groups * inverses[..., np.newaxis])
+    values = np.where(counts[..., np.newaxis], rounded, 0).astype(np.int8)
+    scales[~np.isfinite(largest)] = np.nan
+    return Quantised(values, scales)
+
+
+def multiply(matrix: Matrix, x: Array) -> Array:
+    """Return rows x, float32 [M, inputs], times the matrix: float32 [M, outputs]."""
+    total = np.zeros((len(x), matrix.outputs), dtype=np.float32)
+    with np.errstate(all="ignore"):
+        if not matrix.is_quantised:
+            weights = matrix.values.astype(np.float32)
+            for i in range(matrix.inputs):
+                total = fused_multiply_add(weights[:, i], x[:, i, np.newaxis], total)
+            return total
+        rows = quantise(x)
+        for group in range(matrix.inputs // GROUP):
+            total = _add_group(matrix, rows, group, total)
+    return total
+
+
+def _add_group(matrix: Matrix, rows: Quantised, group: int, total: Array) -> Array:
+    """Add one group's products to float32 [M, outputs]."""
+    values = rows.values[:, group].astype(np.float64)
+    # Integers below 2^53: exact, in whatever order a matrix library adds them.
+    sums = (values @ matrix.values[:, group].astype(np.float64).T).astype(np.float32)
+    scales = rows.scales[:, group, np.newaxis]
+    total = fused_multiply_add(matrix.scales[:, group] * scales, sums, total)
+    if matrix.type.name == "Q4_1":
+        scaled_sums = scales * values.sum(axis=1, keepdims=True).astype(np.float32)
+        total = fused_multiply_add(matrix.minima[:, group], scaled_sums, total)
+    return total
+
+
+def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c, float32, rounded once.
+
+    The product of two float32 is exact in float64. The sum is rounded there to odd: where it is
+    inexact, to the neighbour whose last bit is 1. A second rounding to at least two bits fewer is
+    then that of the exact sum. (S. Boldo and G. Melquiond, Emulation of a FMA and correctly
+    rounded sums: proved algorithms using rounding to odd, IEEE Transactions on Computers 57(4),
+    2008.)
+    """
+    product = a.astype(np.float64) * b.astype(np.float64)
+    addend = np.broadcast_to(c, product.shape).astype(np.float64)
+    total = product + addend
+    # What rounding took away, exactly (Knuth's TwoSum).
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    bits = total.view(np.int64)
+    is_even = (np.isfinite(error)) & (error != 0) & ((bits & 1) == 0)
+    # The bits count magnitudes: one more is away from zero.
+    step = np.where((error > 0) == (total > 0), 1, -1)
+    odd: NDArray[np.float64] = (bits + np.where(is_even, step, 0)).view(np.float64)
+    return odd.astype(np.float32)

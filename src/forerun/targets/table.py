@@ -1,0 +1,72 @@
+"""The targets: one line a target, loaded when chosen.
+
+Listed means tested: every target here passes the conformance suite of the protocol.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+from forerun.errors import NativeModuleError, OptionError, UnsupportedModelError
+from forerun.models.model import Model
+from forerun.targets.protocol import Target
+
+__all__ = ["TARGETS", "OpenedTarget", "open_target"]
+
+TARGETS: dict[str, str] = {
+    "native": "forerun.targets.native:NativeTarget",
+    "reference": "forerun.targets.reference:ReferenceTarget",
+}
+
+
+class OpenedTarget(NamedTuple):
+    """A target, and why it is not the fastest one.
+
+    Attributes:
+        target: The target; its capabilities say which.
+        reason: Why "auto" did not take the native one; empty otherwise.
+    """
+
+    target: Target
+    reason: str = ""
+
+
+def open_target(
+    spec: str, model: Model, *, context: int | None = None, threads: int | None = None
+) -> OpenedTarget:
+    """Open the target that `spec` names for a model.
+
+    Args:
+        spec: A name, or "auto": native where it is compiled and runs the model, else reference.
+        model: Which model.
+        context: Most tokens a sequence may hold; None is what the model was trained for.
+        threads: Threads of a pass; None is one for each usable core.
+
+    Raises:
+        OptionError: No target is called that, an option is out of range, or the target at hand
+            has no threads to choose.
+        NativeModuleError: The native target is asked for and is not compiled.
+        UnsupportedModelError: The target asked for cannot run the model.
+        ModelFileError: The weights are damaged, or the file changed.
+    """
+    if spec not in (*TARGETS, "auto"):
+        known = ", ".join(TARGETS)
+        raise OptionError(f"There is no target {spec!r}.", f"There are {known}; and 'auto'.")
+    reason = ""
+    if spec != "reference":
+        try:
+            return OpenedTarget(_kind("native")(model, context=context, threads=threads))
+        except (NativeModuleError, UnsupportedModelError) as error:
+            if spec == "native":
+                raise
+            reason = error.what
+    if threads is not None:
+        what = f"threads = {threads}: the reference target's passes run on numpy's own."
+        raise OptionError(" ".join(filter(None, [what, reason])), "Leave threads out.")
+    return OpenedTarget(_kind("reference")(model, context=context), reason)
+
+
+def _kind(name: str) -> Any:
+    module, attribute = TARGETS[name].split(":")
+    return getattr(importlib.import_module(module), attribute)

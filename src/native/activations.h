@@ -1,0 +1,60 @@
+// The rows of a pass, made ready to be multiplied.
+//
+// Each row is kept as floats, and, if its length is a multiple of 32, in signed 8 bits with one
+// scale per group of 32 inputs: the group's largest magnitude / 127, values rounded half to even.
+// A group of magnitudes below 2^-100 counts as zeros. A group with an infinity or a NaN has the
+// scale NaN, so that every output of that row becomes NaN and none of another row.
+//
+// Rows are stored in tiles of 16, the last one of what is left; in a tile of R rows the values are
+// interleaved [inputs / 4][R][4], the scales and sums [groups][R].
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace forerun {
+
+constexpr std::size_t tile_rows = 16;
+
+// What the kernels read of one tile.
+struct ActivationTile {
+  std::size_t rows;
+  const float* floats;           // [rows][inputs]
+  const std::int8_t* values;     // [inputs / 4][rows][4]
+  const float* scales;           // [groups][rows]
+  const float* scaled_sums;      // [groups][rows]: scale * sum of values
+  const std::int32_t* starts_4;  // [groups][rows]: -8 * sum of values, the offset of q4_0
+  const std::int32_t* starts_8;  // [groups][rows]: -128 * sum of values, the offset of q8_0
+};
+
+class Activations {
+ public:
+  Activations() = default;
+
+  // Makes room; what the rows held is lost. Allocates only if it needs more than ever before.
+  void resize(std::size_t rows, std::size_t inputs);
+
+  // Takes row `row` from x[inputs]. Different rows may be set by different threads at a time.
+  void set_row(std::size_t row, const float* x);
+
+  std::size_t rows() const { return rows_; }
+  std::size_t inputs() const { return inputs_; }
+  std::size_t tiles() const { return (rows_ + tile_rows - 1) / tile_rows; }
+  const float* row(std::size_t index) const { return floats_.data() + index * inputs_; }
+  ActivationTile tile(std::size_t index) const;
+
+ private:
+  std::size_t rows_ = 0;
+  std::size_t inputs_ = 0;
+  std::size_t groups_ = 0;  // 0 if the length is no multiple of 32
+  std::vector<float> floats_;
+  std::vector<std::int8_t> values_;
+  std::vector<float> scales_;
+  std::vector<float> scaled_sums_;
+  std::vector<std::int32_t> starts_4_;
+  std::vector<std::int32_t> starts_8_;
+};
+
+}  // namespace forerun

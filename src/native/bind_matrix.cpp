@@ -1,0 +1,97 @@
+// Packed matrices and their products, for Python: tests and measurements.
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "bindings.h"
+#include "multiply.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace forerun {
+
+namespace {
+
+using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+constexpr struct {
+  const char* name;
+  TensorType type;
+} names[] = {{"F32", TensorType::f32},   {"F16", TensorType::f16},   {"BF16", TensorType::bf16},
+             {"Q4_0", TensorType::q4_0}, {"Q4_1", TensorType::q4_1}, {"Q8_0", TensorType::q8_0}};
+
+TensorType type_called(const std::string& name) {
+  for (const auto& entry : names) {
+    if (name == entry.name) return entry.type;
+  }
+  throw std::invalid_argument("No tensor type is called " + name + ".");
+}
+
+void make_matrix(Matrix* self, const std::string& type_name, const Bytes& data,
+                 std::size_t outputs, std::size_t inputs) {
+  const TensorType type = type_called(type_name);
+  const std::size_t row_bytes = stored_row_bytes(type, inputs);
+  if (row_bytes == 0 || data.size() % row_bytes != 0 || data.size() / row_bytes != outputs) {
+    throw std::invalid_argument(std::to_string(data.size()) + " bytes are not " +
+                                std::to_string(outputs) + " rows of " + std::to_string(inputs) +
+                                " weights of type " + type_name + ".");
+  }
+  new (self) Matrix(type, data.data(), outputs, inputs);
+}
+
+template <typename Result>
+Result owned(std::unique_ptr<float[]> values, std::initializer_list<std::size_t> shape) {
+  float* const data = values.get();
+  nb::capsule owner(values.release(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
+  return Result(data, shape, owner);
+}
+
+auto product_of(const Matrix& w, const Rows& x, std::size_t first_panel,
+                const std::optional<std::size_t>& last_panel) {
+  if (x.shape(1) != w.inputs()) throw std::invalid_argument("Rows and matrix differ in length.");
+  const std::size_t rows = x.shape(0);
+  std::unique_ptr<float[]> out(new float[rows * w.outputs()]());
+  {
+    nb::gil_scoped_release release;
+    Activations activations;
+    activations.resize(rows, w.inputs());
+    for (std::size_t row = 0; row < rows; ++row) {
+      activations.set_row(row, x.data() + row * w.inputs());
+    }
+    multiply(w, activations, first_panel, last_panel.value_or(w.panels()), out.get(), w.outputs());
+  }
+  return owned<nb::ndarray<nb::numpy, float, nb::ndim<2>>>(std::move(out), {rows, w.outputs()});
+}
+
+auto row_of(const Matrix& w, std::size_t output) {
+  std::unique_ptr<float[]> out(new float[w.inputs()]);
+  dequantise_row(w, output, out.get());
+  return owned<nb::ndarray<nb::numpy, float, nb::ndim<1>>>(std::move(out), {w.inputs()});
+}
+
+}  // namespace
+
+void bind_matrix(nb::module_& m) {
+  nb::class_<Matrix>(m, "Matrix", "Weights packed for the product with few rows.")
+      .def("__init__", &make_matrix, "type_name"_a, "data"_a.noconvert(), "outputs"_a, "inputs"_a,
+           "From a GGUF tensor's bytes, uint8; type_name as in GGUF, say \"Q4_1\".")
+      .def_prop_ro("outputs", &Matrix::outputs)
+      .def_prop_ro("inputs", &Matrix::inputs)
+      .def_prop_ro("panels", &Matrix::panels, "Of 16 outputs each.")
+      .def_prop_ro("bytes", &Matrix::bytes, "What a pass reads.")
+      .def("dequantise_row", &row_of, "output"_a, "One row, float32 [inputs].");
+  m.def("multiply", &product_of, "matrix"_a, "x"_a.noconvert(), "first_panel"_a = 0,
+        "last_panel"_a = nb::none(),
+        "Rows x, float32 [M, inputs], times the matrix: float32 [M, outputs]. The outputs of other "
+        "panels than [first_panel, last_panel) are zeros.");
+}
+
+}  // namespace forerun

@@ -1,0 +1,159 @@
+// Weights, sequences and the pass, for Python.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "pass.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace forerun {
+namespace {
+
+template <typename T, std::size_t axes>
+using Array = nb::ndarray<T, nb::numpy, nb::ndim<axes>, nb::c_contig, nb::device::cpu>;
+
+using Bytes = Array<const std::uint8_t, 1>;
+using Floats = Array<const float, 1>;
+using Rows = Array<const float, 2>;
+using Result = Array<float, 2>;
+
+// Type as GGML names it, stored bytes, outputs, inputs.
+using Part = std::tuple<std::string, Bytes, std::size_t, std::size_t>;
+using Parts = std::map<std::string, std::vector<Part>>;
+using Vectors = std::map<std::string, Floats>;
+
+TensorType type_named(const std::string& name) {
+  static const std::map<std::string, TensorType> types{
+      {"F32", TensorType::f32},   {"F16", TensorType::f16},   {"BF16", TensorType::bf16},
+      {"Q4_0", TensorType::q4_0}, {"Q4_1", TensorType::q4_1}, {"Q8_0", TensorType::q8_0}};
+  const auto found = types.find(name);
+  if (found == types.end()) throw nb::value_error(("no kernel for type " + name).c_str());
+  return found->second;
+}
+
+Matrix packed_part(const Part& part) {
+  const auto& [name, bytes, outputs, inputs] = part;
+  const TensorType type = type_named(name);
+  const std::size_t row = stored_row_bytes(type, inputs);
+  if (row == 0 || bytes.size() % row != 0 || bytes.size() / row != outputs) {
+    throw nb::value_error("a matrix of another size than its bytes");
+  }
+  const std::uint8_t* const data = bytes.data();
+  const nb::gil_scoped_release released;
+  return Matrix(type, data, outputs, inputs);
+}
+
+Product product(const Parts& parts, const char* name) {
+  std::vector<Matrix> matrices;
+  for (const Part& part : parts.at(name)) matrices.push_back(packed_part(part));
+  return Product(std::move(matrices));
+}
+
+std::vector<float> vector(const Vectors& vectors, const char* name) {
+  const auto found = vectors.find(name);
+  if (found == vectors.end()) return {};
+  return {found->second.data(), found->second.data() + found->second.size()};
+}
+
+std::shared_ptr<LayerWeights> make_layer(const Vectors& vectors, const Parts& parts) {
+  return std::make_shared<LayerWeights>(LayerWeights{
+      vector(vectors, "attention_norm"), product(parts, "qkv"), vector(vectors, "qkv_bias"),
+      vector(vectors, "q_norm"), vector(vectors, "k_norm"), product(parts, "output"),
+      vector(vectors, "inner_norm"), product(parts, "gate_up"), product(parts, "down")});
+}
+
+std::shared_ptr<EndWeights> make_ends(const Vectors& vectors, const Parts& parts) {
+  EndWeights ends{product(parts, "embedding"), vector(vectors, "norm"), std::nullopt};
+  if (parts.count("head") != 0) ends.own_head.emplace(product(parts, "head"));
+  return std::make_shared<EndWeights>(std::move(ends));
+}
+
+void check_shape(const Result& result, std::size_t rows, std::size_t columns) {
+  if (result.shape(0) != rows || result.shape(1) != columns) {
+    throw nb::value_error("a result of a wrong shape");
+  }
+}
+
+void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
+           std::vector<int> sequence_of, std::vector<int> tokens, std::vector<int> parents,
+           std::pair<Rows, Rows> turns, std::vector<int> asked, Result logits,
+           std::vector<int> layers, std::vector<Result> hidden) {
+  const Shape& shape = pass.network().shape;
+  const std::size_t rows = tokens.size();
+  for (const Rows& part : {turns.first, turns.second}) {
+    if (part.shape(0) != rows || part.shape(1) != shape.pairs) {
+      throw nb::value_error("turns of a wrong shape");
+    }
+  }
+  check_shape(logits, asked.size(), shape.vocab);
+  Batch batch{{}, std::move(sequence_of), std::move(tokens), std::move(parents),
+              turns.first.data(), turns.second.data(), std::move(asked), logits.data(),
+              std::move(layers), {}};
+  for (const auto& sequence : sequences) batch.sequences.push_back(sequence.get());
+  for (Result& states : hidden) {
+    check_shape(states, rows, shape.width);
+    batch.hidden.push_back(states.data());
+  }
+  const nb::gil_scoped_release released;
+  pass.score(batch);
+}
+
+std::shared_ptr<KVSequence> fork(const KVSequence& sequence) {
+  return std::make_shared<KVSequence>(sequence);
+}
+
+}  // namespace
+
+void bind_pass(nb::module_& m) {
+  nb::class_<Shape>(m, "Shape", "The numbers of a network.")
+      .def(
+          "__init__",
+          [](Shape* shape, std::size_t vocab, std::size_t width, std::size_t heads,
+             std::size_t kv_heads, std::size_t head_dim, std::size_t inner, std::size_t pairs,
+             bool is_interleaved, float epsilon) {
+            new (shape) Shape{vocab, width, heads, kv_heads, head_dim,
+                              inner, pairs, is_interleaved, epsilon};
+          },
+          nb::kw_only(), "vocab"_a, "width"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "inner"_a,
+          "pairs"_a, "is_interleaved"_a, "epsilon"_a);
+  nb::class_<LayerWeights>(m, "LayerWeights", nb::is_weak_referenceable(), "One layer, packed.")
+      .def(nb::new_(&make_layer), "vectors"_a, "products"_a)
+      .def_prop_ro("nbytes", &LayerWeights::bytes);
+  nb::class_<EndWeights>(m, "EndWeights", nb::is_weak_referenceable(),
+                         "Embedding, final norm and head, packed.")
+      .def(nb::new_(&make_ends), "vectors"_a, "products"_a)
+      .def_prop_ro("nbytes", &EndWeights::bytes);
+  nb::class_<KVSequence>(m, "KVSequence", "Keys and values of one sequence.")
+      .def_prop_ro("length", &KVSequence::length)
+      .def("commit", &KVSequence::commit, "path"_a)
+      .def("rollback", &KVSequence::rollback, "length"_a)
+      .def("fork", &fork);
+  nb::class_<Pass>(m, "Pass", "Scores rows of many sequences; one call at a time.")
+      .def(
+          "__init__",
+          [](Pass* pass, const Shape& shape, std::vector<std::shared_ptr<LayerWeights>> layers,
+             std::shared_ptr<EndWeights> ends, std::size_t threads) {
+            new (pass) Pass(Network{shape, {layers.begin(), layers.end()}, ends}, threads);
+          },
+          "shape"_a, "layers"_a, "ends"_a, "threads"_a)
+      .def_prop_ro("threads", &Pass::threads)
+      .def("open", [](const Pass& pass) { return std::make_shared<KVSequence>(pass.kv_shape()); })
+      .def("score", &score, "sequences"_a, "sequence_of"_a, "tokens"_a, "parents"_a, "turns"_a,
+           "asked"_a, "logits"_a, "layers"_a, "hidden"_a);
+}
+
+}  // namespace forerun

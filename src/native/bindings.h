@@ -1,0 +1,12 @@
+// What each bind_*.cpp adds to the Python module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace forerun {
+
+void bind_noise(nanobind::module_& m);
+void bind_matrix(nanobind::module_& m);
+void bind_pass(nanobind::module_& m);
+
+}  // namespace forerun

@@ -1,0 +1,95 @@
+// Keys and values of one sequence, in pages of 16 positions that forks share.
+//
+// The rows of a pass wait in pages of their own, in the order of the pass, until a path of them is
+// committed. So rows see each other without being copied, siblings never overwrite each other, and
+// what a row computes does not depend on where its ancestors lie.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "row_math.h"
+
+namespace forerun {
+
+struct KVShape {
+  std::size_t layers;
+  std::size_t kv_heads;
+  std::size_t width;  // of a head, padded to a multiple of `lanes`
+};
+
+// Keys and values of `lanes` positions in all layers; a new page is all zeros.
+class KVPage {
+ public:
+  explicit KVPage(const KVShape& shape);
+  KVPage(const KVPage& other);
+  KVPage& operator=(const KVPage&) = delete;
+
+  // Of one head: keys [width][lanes], and behind them values [lanes][width].
+  float* keys(std::size_t layer, std::size_t head) {
+    return floats_.get() + (layer * shape_.kv_heads + head) * block();
+  }
+  float* values(std::size_t layer, std::size_t head) {
+    return keys(layer, head) + shape_.width * lanes;
+  }
+
+  // Writes `size` components of one position of one head; the rest of `width` stays zero.
+  void put(std::size_t layer, std::size_t head, std::size_t place, const float* key,
+           const float* value, std::size_t size);
+
+  // Takes one position in all layers from another page.
+  void take(std::size_t place, KVPage& from, std::size_t from_place);
+
+ private:
+  struct Free {
+    void operator()(float* floats) const;
+  };
+
+  std::size_t block() const { return 2 * shape_.width * lanes; }
+  std::size_t size() const { return shape_.layers * shape_.kv_heads * block(); }
+
+  KVShape shape_;
+  std::unique_ptr<float[], Free> floats_;
+};
+
+class KVSequence {
+ public:
+  explicit KVSequence(const KVShape& shape) : shape_(shape) {}
+
+  // The committed part of another sequence; full pages stay shared.
+  KVSequence(const KVSequence& other);
+  KVSequence& operator=(const KVSequence&) = delete;
+
+  const KVShape& shape() const { return shape_; }
+  std::size_t length() const { return length_; }
+
+  // Starts a pass of rows with these parents (an earlier row, or -1 for the committed end), and
+  // drops the last pass's rows. Throws std::invalid_argument if a parent is no earlier row.
+  void begin(const std::vector<int>& parents);
+
+  // The rows from the committed end down to `row`, itself included.
+  const std::vector<int>& path(std::size_t row) const { return paths_[row]; }
+
+  KVPage& page(std::size_t index) { return *pages_[index]; }
+  KVPage& pending(std::size_t index) { return *pending_[index]; }
+
+  // Keeps these rows of the last pass, each the parent of the next, and drops the others.
+  // Throws std::invalid_argument if they are no path from the committed end.
+  void commit(const std::vector<int>& path);
+
+  // Forgets all but the first `length` tokens. Throws std::invalid_argument if there are fewer.
+  void rollback(std::size_t length);
+
+ private:
+  void drop();
+  KVPage& own_page(std::size_t index);
+
+  KVShape shape_;
+  std::size_t length_ = 0;
+  std::vector<std::shared_ptr<KVPage>> pages_;
+  std::vector<std::unique_ptr<KVPage>> pending_;  // as many as the largest pass so far needed
+  std::vector<std::vector<int>> paths_;
+};
+
+}  // namespace forerun

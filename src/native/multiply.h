@@ -1,0 +1,27 @@
+// Rows of activations times a packed matrix, to the same bits on every instruction set.
+//
+// Quantised weights: the products of a group of 32 inputs are summed as integers, exactly; then,
+// groups ascending, total = fma(weight scale * activation scale, sum, total) and, for q4_1, also
+// total = fma(minimum, activation scale * sum of activations, total). Float weights: inputs
+// ascending, total = fma(weight, activation, total). Nothing depends on the other rows of the pass.
+#pragma once
+
+#include <cstddef>
+
+#include "activations.h"
+#include "instruction_set.h"
+#include "matrix.h"
+
+namespace forerun {
+
+// Writes out[row * stride + output] for all rows and the outputs of panels [first_panel,
+// last_panel). Threads may multiply disjoint panels at a time.
+// Throws std::invalid_argument if the inputs differ or the panels are none of the matrix.
+void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
+              std::size_t last_panel, float* out, std::size_t stride);
+
+// Writes out[inputs]: one row of the matrix as floats, to the bits of the gguf package.
+// Throws std::out_of_range if there is no such output.
+void dequantise_row(const Matrix& w, std::size_t output, float* out);
+
+}  // namespace forerun

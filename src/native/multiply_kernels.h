@@ -1,0 +1,53 @@
+// What the kernels of one instruction set are given, and where they are found.
+//
+// Each set has one source file, compiled with its own flags. Such a file must not call an inline
+// function or template with external linkage (of the standard library, say): the linker keeps one
+// copy of those for the whole program, and may keep the one that an older machine cannot run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "activations.h"
+#include "matrix.h"
+
+namespace forerun {
+
+// One panel of weights times one tile of rows.
+struct PanelProduct {
+  const std::uint8_t* values;
+  const std::uint16_t* scales;
+  std::size_t inputs;
+  std::size_t panel_bytes;  // to the next panel, which is worth fetching early
+  std::size_t outputs;      // how many of the panel's 16 to write
+  ActivationTile x;
+  float* out;  // of the tile's first row and the panel's first output
+  std::size_t stride;
+};
+
+// Where the groups of one row go: those of one tile, at the place of the row in it.
+struct QuantisedRow {
+  std::int8_t* values;
+  float* scales;
+  float* scaled_sums;
+  std::int32_t* starts_4;
+  std::int32_t* starts_8;
+  std::size_t rows;  // of the tile
+};
+
+struct Kernels {
+  // By type and rows in the tile, 1 to 16.
+  void (*product[6][tile_rows + 1])(const PanelProduct&);
+  void (*quantise)(const float* x, std::size_t groups, const QuantisedRow& to);
+};
+
+extern const Kernels portable_kernels;
+#ifdef FORERUN_X86
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+#endif
+
+// Those of the instruction set in use.
+const Kernels& kernels();
+
+}  // namespace forerun

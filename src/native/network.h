@@ -1,0 +1,89 @@
+// The weights of a network, packed, and the numbers that say how a pass goes through them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "activations.h"
+#include "matrix.h"
+#include "row_math.h"
+#include "threads.h"
+
+namespace forerun {
+
+struct Shape {
+  std::size_t vocab;
+  std::size_t width;
+  std::size_t heads;
+  std::size_t kv_heads;  // each serves heads / kv_heads query heads, which are neighbours
+  std::size_t head_dim;
+  std::size_t inner;
+  std::size_t pairs;     // how many pairs of a head's leading components turn with the position
+  bool is_interleaved;   // pairs are (0, 1), (2, 3), ..., or else (0, pairs), (1, pairs + 1), ...
+  float epsilon;
+
+  std::size_t group() const { return heads / kv_heads; }
+  std::size_t query_width() const { return heads * head_dim; }
+  std::size_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::size_t head_width() const { return padded(head_dim); }
+};
+
+// Matrices of the same inputs whose outputs stand side by side, such as q, k and v.
+class Product {
+ public:
+  // Throws std::invalid_argument if there is none, or their inputs differ.
+  explicit Product(std::vector<Matrix> parts);
+  Product(Product&&) = default;
+  Product(const Product&) = delete;
+
+  std::size_t inputs() const { return parts_.front().inputs(); }
+  std::size_t outputs() const { return outputs_; }
+  std::size_t bytes() const;
+  const Matrix& first() const { return parts_.front(); }
+
+  // Writes out[row * outputs() + output], the thread's share of the outputs.
+  void run(const Activations& x, std::size_t thread, std::size_t threads, float* out) const;
+
+ private:
+  std::vector<Matrix> parts_;
+  std::size_t outputs_ = 0;
+  std::size_t panels_ = 0;
+};
+
+struct LayerWeights {
+  std::vector<float> attention_norm;
+  Product qkv;
+  std::vector<float> qkv_bias;  // empty: none
+  std::vector<float> q_norm;    // of each head; empty: none
+  std::vector<float> k_norm;
+  Product output;
+  std::vector<float> inner_norm;
+  Product gate_up;
+  Product down;
+
+  // Throws std::invalid_argument if a size is not what the shape asks for.
+  void check(const Shape& shape) const;
+  std::size_t bytes() const;
+};
+
+struct EndWeights {
+  Product embedding;
+  std::vector<float> norm;
+  std::optional<Product> own_head;  // none: the head is the embedding
+
+  const Product& head() const { return own_head ? *own_head : embedding; }
+  void check(const Shape& shape) const;
+  std::size_t bytes() const { return head().bytes() + norm.size() * sizeof(float); }
+};
+
+struct Network {
+  Shape shape;
+  std::vector<std::shared_ptr<const LayerWeights>> layers;
+  std::shared_ptr<const EndWeights> ends;
+
+  void check() const;
+};
+
+}  // namespace forerun

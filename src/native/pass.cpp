@@ -1,0 +1,253 @@
+#include "pass.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "multiply.h"
+
+namespace forerun {
+namespace {
+
+std::size_t index(int value) { return static_cast<std::size_t>(value); }
+
+void demand_below(const std::vector<int>& values, std::size_t limit) {
+  for (const int value : values) {
+    if (value < 0 || index(value) >= limit) throw std::invalid_argument("a number out of range");
+  }
+}
+
+void reserve(std::vector<float>& floats, std::size_t size) {
+  if (floats.size() < size) floats.resize(size);
+}
+
+}  // namespace
+
+Pass::Pass(Network network, std::size_t threads)
+    : network_(std::move(network)),
+      pool_(threads),
+      barrier_(threads),
+      attention_(network_.shape, threads),
+      one_row_(threads) {
+  if (threads == 0) throw std::invalid_argument("no threads");
+  network_.check();
+  const Shape& shape = network_.shape;
+  const std::size_t longest = std::max(shape.width, shape.inner);
+  for (auto& row : one_row_) row.resize(longest);
+}
+
+KVShape Pass::kv_shape() const {
+  const Shape& shape = network_.shape;
+  return {network_.layers.size(), shape.kv_heads, shape.head_width()};
+}
+
+void Pass::score(const Batch& batch) {
+  check(batch);
+  begin(batch);
+  pool_.run([&](std::size_t thread) { work(batch, thread); });
+}
+
+void Pass::check(const Batch& batch) const {
+  const std::size_t rows = batch.tokens.size();
+  if (batch.sequence_of.size() != rows || batch.parents.size() != rows ||
+      batch.hidden.size() != batch.layers.size()) {
+    throw std::invalid_argument("lists of different lengths");
+  }
+  demand_below(batch.tokens, network_.shape.vocab);
+  demand_below(batch.sequence_of, batch.sequences.size());
+  demand_below(batch.asked, rows);
+  demand_below(batch.layers, network_.layers.size() + 1);
+  const KVShape shape = kv_shape();
+  for (const KVSequence* sequence : batch.sequences) {
+    if (sequence == nullptr) throw std::invalid_argument("no sequence");
+    const KVShape& other = sequence->shape();
+    if (other.layers != shape.layers || other.kv_heads != shape.kv_heads ||
+        other.width != shape.width) {
+      throw std::invalid_argument("a sequence of another network");
+    }
+  }
+}
+
+// Groups the rows by sequence, in which their parents get numbers of their own, and makes room.
+void Pass::begin(const Batch& batch) {
+  rows_ = batch.tokens.size();
+  groups_.assign(batch.sequences.size(), {});
+  local_.resize(rows_);
+  std::vector<std::vector<int>> parents(groups_.size());
+  for (std::size_t row = 0; row < rows_; ++row) {
+    const std::size_t of = index(batch.sequence_of[row]);
+    const int parent = batch.parents[row];
+    if (parent < -1 || parent >= static_cast<int>(row) ||
+        (parent >= 0 && index(batch.sequence_of[index(parent)]) != of)) {
+      throw std::invalid_argument("a row's parent is no earlier row of its sequence");
+    }
+    local_[row] = groups_[of].rows.size();
+    parents[of].push_back(parent < 0 ? -1 : static_cast<int>(local_[index(parent)]));
+    groups_[of].rows.push_back(row);
+  }
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i].kv = batch.sequences[i];
+    groups_[i].kv->begin(parents[i]);
+  }
+  const Shape& shape = network_.shape;
+  attention_.prepare(groups_);
+  reserve(stream_, rows_ * shape.width);
+  reserve(delta_, rows_ * shape.width);
+  reserve(qkv_, rows_ * shape.qkv_width());
+  reserve(queries_, rows_ * shape.heads * shape.head_width());
+  reserve(attended_, rows_ * shape.query_width());
+  reserve(gate_up_, rows_ * 2 * shape.inner);
+  normed_.resize(rows_, shape.width);
+  heads_.resize(rows_, shape.query_width());
+  inner_.resize(rows_, shape.inner);
+  last_.resize(batch.asked.size(), shape.width);
+}
+
+void Pass::work(const Batch& batch, std::size_t thread) {
+  for (std::size_t layer = 0; layer < network_.layers.size(); ++layer) {
+    enter(batch, layer, thread);
+    attend(batch, layer, thread);
+    feed_forward(layer, thread);
+  }
+  finish(batch, thread);
+}
+
+// Completes the stream that enters a layer, and normalises it for q, k and v.
+void Pass::enter(const Batch& batch, std::size_t layer, std::size_t thread) {
+  const Shape& shape = network_.shape;
+  const Share share(rows_, thread, threads());
+  float* const normed = one_row_[thread].data();
+  for (std::size_t row = share.first; row < share.last; ++row) {
+    float* const stream = &stream_[row * shape.width];
+    if (layer == 0) {
+      dequantise_row(network_.ends->embedding.first(), index(batch.tokens[row]), stream);
+    } else {
+      row_math().add(&delta_[row * shape.width], shape.width, stream);
+    }
+    keep_hidden(batch, layer, row);
+    const float* const weight = network_.layers[layer]->attention_norm.data();
+    row_math().rms_norm(stream, weight, shape.epsilon, shape.width, normed);
+    normed_.set_row(row, normed);
+  }
+  barrier_.wait();
+}
+
+void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
+  const LayerWeights& weights = *network_.layers[layer];
+  const std::size_t width = network_.shape.query_width();
+  weights.qkv.run(normed_, thread, threads(), qkv_.data());
+  barrier_.wait();
+  split_heads(batch, layer, thread);
+  barrier_.wait();
+  attention_.run(groups_, layer, thread, queries_.data(), attended_.data());
+  barrier_.wait();
+  const Share share(rows_, thread, threads());
+  for (std::size_t row = share.first; row < share.last; ++row) {
+    heads_.set_row(row, &attended_[row * width]);
+  }
+  barrier_.wait();
+  weights.output.run(heads_, thread, threads(), delta_.data());
+  barrier_.wait();
+}
+
+void Pass::feed_forward(std::size_t layer, std::size_t thread) {
+  const Shape& shape = network_.shape;
+  const LayerWeights& weights = *network_.layers[layer];
+  const Share share(rows_, thread, threads());
+  float* const one = one_row_[thread].data();
+  for (std::size_t row = share.first; row < share.last; ++row) {
+    float* const stream = &stream_[row * shape.width];
+    row_math().add(&delta_[row * shape.width], shape.width, stream);
+    row_math().rms_norm(stream, weights.inner_norm.data(), shape.epsilon, shape.width, one);
+    normed_.set_row(row, one);
+  }
+  barrier_.wait();
+  weights.gate_up.run(normed_, thread, threads(), gate_up_.data());
+  barrier_.wait();
+  for (std::size_t row = share.first; row < share.last; ++row) {
+    const float* const gate = &gate_up_[row * 2 * shape.inner];
+    row_math().silu_gate(gate, gate + shape.inner, shape.inner, one);
+    inner_.set_row(row, one);
+  }
+  barrier_.wait();
+  weights.down.run(inner_, thread, threads(), delta_.data());
+  barrier_.wait();
+}
+
+void Pass::finish(const Batch& batch, std::size_t thread) {
+  const Shape& shape = network_.shape;
+  const Share share(rows_, thread, threads());
+  for (std::size_t row = share.first; row < share.last; ++row) {
+    row_math().add(&delta_[row * shape.width], shape.width, &stream_[row * shape.width]);
+    keep_hidden(batch, network_.layers.size(), row);
+  }
+  barrier_.wait();
+  const Share asked(batch.asked.size(), thread, threads());
+  float* const one = one_row_[thread].data();
+  for (std::size_t i = asked.first; i < asked.last; ++i) {
+    const float* const stream = &stream_[index(batch.asked[i]) * shape.width];
+    row_math().rms_norm(stream, network_.ends->norm.data(), shape.epsilon, shape.width, one);
+    last_.set_row(i, one);
+  }
+  barrier_.wait();
+  if (!batch.asked.empty()) network_.ends->head().run(last_, thread, threads(), batch.logits);
+}
+
+void Pass::keep_hidden(const Batch& batch, std::size_t layer, std::size_t row) const {
+  const std::size_t width = network_.shape.width;
+  for (std::size_t i = 0; i < batch.layers.size(); ++i) {
+    if (index(batch.layers[i]) != layer) continue;
+    std::memcpy(batch.hidden[i] + row * width, &stream_[row * width], width * sizeof(float));
+  }
+}
+
+// Makes queries of q, and pending keys and values of k and v.
+void Pass::split_heads(const Batch& batch, std::size_t layer, std::size_t thread) {
+  const Shape& shape = network_.shape;
+  // By heads first: threads then write to different cache lines of a page.
+  const Share share((shape.heads + shape.kv_heads) * rows_, thread, threads());
+  for (std::size_t i = share.first; i < share.last; ++i) {
+    place_head(batch, layer, i / rows_, i % rows_);
+  }
+}
+
+void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row) {
+  const Shape& shape = network_.shape;
+  const LayerWeights& weights = *network_.layers[layer];
+  const std::size_t size = shape.head_dim, width = shape.head_width();
+  const bool is_query = head < shape.heads;
+  float* const from = &qkv_[row * shape.qkv_width() + head * size];
+  if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[head * size], size, from);
+  const std::vector<float>& norm = is_query ? weights.q_norm : weights.k_norm;
+  if (!norm.empty()) row_math().rms_norm(from, norm.data(), shape.epsilon, size, from);
+  turn(from, batch.cosines + row * shape.pairs, batch.sines + row * shape.pairs);
+  if (is_query) {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(size));
+    float* const query = &queries_[(row * shape.heads + head) * width];
+    for (std::size_t i = 0; i < size; ++i) query[i] = from[i] * scale;
+    std::fill(query + size, query + width, 0.0f);
+    return;
+  }
+  const std::size_t kv_head = head - shape.heads;
+  float* const value = from + shape.kv_heads * size;
+  const std::size_t value_head = head + shape.kv_heads;
+  if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[value_head * size], size, value);
+  KVPage& page = groups_[index(batch.sequence_of[row])].kv->pending(local_[row] / lanes);
+  page.put(layer, kv_head, local_[row] % lanes, from, value, size);
+}
+
+// Turns the leading pairs of a head (Su et al. 2021, 3.4.2).
+void Pass::turn(float* head, const float* cosines, const float* sines) const {
+  const std::size_t pairs = network_.shape.pairs;
+  const bool is_interleaved = network_.shape.is_interleaved;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    float& x = head[is_interleaved ? 2 * i : i];
+    float& y = head[is_interleaved ? 2 * i + 1 : i + pairs];
+    const float turned_x = x * cosines[i] - y * sines[i];
+    y = x * sines[i] + y * cosines[i];
+    x = turned_x;
+  }
+}
+
+}  // namespace forerun

@@ -1,0 +1,67 @@
+// One pass of a network over rows of many sequences.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "attention.h"
+#include "network.h"
+#include "threads.h"
+
+namespace forerun {
+
+// What to score and where the results go.
+struct Batch {
+  std::vector<KVSequence*> sequences;  // each once
+  std::vector<int> sequence_of;        // of each row: index in `sequences`
+  std::vector<int> tokens;
+  std::vector<int> parents;            // an earlier row of the pass, or -1
+  const float* cosines;                // [rows][pairs], of each row's position
+  const float* sines;
+  std::vector<int> asked;              // rows whose logits are wanted
+  float* logits;                       // [asked][vocab]
+  std::vector<int> layers;             // whose hidden states are wanted; the last enters the norm
+  std::vector<float*> hidden;          // each [rows][width]
+};
+
+class Pass {
+ public:
+  // Throws std::invalid_argument if the weights do not fit the shape.
+  Pass(Network network, std::size_t threads);
+
+  const Network& network() const { return network_; }
+  std::size_t threads() const { return pool_.threads(); }
+  KVShape kv_shape() const;
+
+  // Scores the rows; their keys and values wait in the sequences. One thread may call at a time.
+  // Throws std::invalid_argument if a number in the batch names what is not there.
+  void score(const Batch& batch);
+
+ private:
+  void check(const Batch& batch) const;
+  void begin(const Batch& batch);
+  void work(const Batch& batch, std::size_t thread);
+  void enter(const Batch& batch, std::size_t layer, std::size_t thread);
+  void attend(const Batch& batch, std::size_t layer, std::size_t thread);
+  void feed_forward(std::size_t layer, std::size_t thread);
+  void finish(const Batch& batch, std::size_t thread);
+  void split_heads(const Batch& batch, std::size_t layer, std::size_t thread);
+  void place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row);
+  void turn(float* head, const float* cosines, const float* sines) const;
+  void keep_hidden(const Batch& batch, std::size_t layer, std::size_t row) const;
+
+  Network network_;
+  ThreadPool pool_;
+  Barrier barrier_;
+  Attention attention_;
+  std::vector<Group> groups_;
+  std::vector<std::size_t> local_;  // of each row: its place among its sequence's rows
+  std::size_t rows_ = 0;
+  // [rows][...]: residual stream; q, k and v; queries by head; attended heads; gate and up; what a
+  // block adds to the stream. For each thread, room for one row.
+  std::vector<float> stream_, qkv_, queries_, attended_, gate_up_, delta_;
+  std::vector<std::vector<float>> one_row_;
+  Activations normed_, heads_, inner_, last_;
+};
+
+}  // namespace forerun

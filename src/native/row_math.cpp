@@ -1,0 +1,18 @@
+#include "row_math.h"
+
+#include "instruction_set.h"
+
+namespace forerun {
+
+const RowMath& row_math() {
+#ifdef FORERUN_X86
+  switch (instruction_set()) {
+    case InstructionSet::avx512: return row_math_avx512;
+    case InstructionSet::avx2: return row_math_avx2;
+    case InstructionSet::portable: break;
+  }
+#endif
+  return row_math_portable;
+}
+
+}  // namespace forerun

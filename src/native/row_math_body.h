@@ -1,0 +1,202 @@
+// The functions of row_math.h, for whatever instruction set the including file is compiled for.
+//
+// Included by row_math_*.cpp alone. All is in an unnamed namespace, so that no linker can take one
+// set's function for another's.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "row_math.h"
+
+namespace forerun {
+namespace {
+
+typedef float Lanes __attribute__((vector_size(64)));
+typedef std::uint32_t Bits __attribute__((vector_size(64)));
+
+inline __attribute__((always_inline)) void load(Lanes& to, const float* from) {
+  std::memcpy(&to, from, sizeof to);
+}
+
+inline __attribute__((always_inline)) void store(float* to, const Lanes& from) {
+  std::memcpy(to, &from, sizeof from);
+}
+
+// The last values of a row, with zeros behind them.
+inline void load_some(Lanes& to, const float* from, std::size_t count) {
+  to = Lanes{};
+  std::memcpy(&to, from, count * sizeof(float));
+}
+
+inline float sum_of(const Lanes& x) {
+  float parts[lanes];
+  store(parts, x);
+  for (std::size_t half = lanes / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
+  }
+  return parts[0];
+}
+
+// x becomes exp(x), within 2 units in the last place for x from -87 to 88, to which it is clamped:
+// 2^n * exp(r), r = x - n ln 2, by the Taylor polynomial of degree 7 on |r| <= ln 2 / 2.
+inline __attribute__((always_inline)) void exponential(Lanes& x) {
+  const float least = -87.0f, most = 88.0f;
+  const float round = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to a whole number
+  x = x < least ? Lanes{} + least : x;
+  x = x > most ? Lanes{} + most : x;
+  const Lanes shifted = x * 1.44269504f + round;
+  const Lanes n = shifted - round;
+  const Lanes r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  Lanes p = r * (1.0f / 5040) + (1.0f / 720);
+  p = p * r + (1.0f / 120);
+  p = p * r + (1.0f / 24);
+  p = p * r + (1.0f / 6);
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  Bits whole;
+  std::memcpy(&whole, &shifted, sizeof whole);
+  // The low 9 bits of `shifted` are n; a NaN's are anything, and p is NaN then.
+  const Bits exponent = (whole + 127u) << 23;
+  Lanes scale;
+  std::memcpy(&scale, &exponent, sizeof scale);
+  x = p * scale;
+}
+
+void rms_norm(const float* x, const float* weight, float epsilon, std::size_t n, float* out) {
+  Lanes sum{}, value;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    load(value, x + i);
+    sum += value * value;
+  }
+  load_some(value, x + i, n - i);
+  sum += value * value;
+  const float root = std::sqrt(sum_of(sum) / static_cast<float>(n) + epsilon);
+  const float factor = 1.0f / root;
+  for (i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
+}
+
+inline __attribute__((always_inline)) void silu_lanes(Lanes& gate, const Lanes& up) {
+  Lanes power = -gate;
+  exponential(power);
+  gate = gate / (power + 1.0f) * up;
+}
+
+void silu_gate(const float* gate, const float* up, std::size_t n, float* out) {
+  Lanes g, u;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    load(g, gate + i);
+    load(u, up + i);
+    silu_lanes(g, u);
+    store(out + i, g);
+  }
+  load_some(g, gate + i, n - i);
+  load_some(u, up + i, n - i);
+  silu_lanes(g, u);
+  std::memcpy(out + i, &g, (n - i) * sizeof(float));
+}
+
+void add(const float* y, std::size_t n, float* x) {
+  for (std::size_t i = 0; i < n; ++i) x[i] += y[i];
+}
+
+// Two sums a score, over even and odd components: half as long a chain of additions.
+template <std::size_t heads>
+void scores_of(const float* const* queries, const float* keys, std::size_t width,
+               float* const* out) {
+  Lanes even[heads]{}, odd[heads]{}, key;
+  const float* query[heads];
+  for (std::size_t h = 0; h < heads; ++h) query[h] = queries[h];
+  for (std::size_t i = 0; i < width; i += 2) {
+    load(key, keys + i * lanes);
+    for (std::size_t h = 0; h < heads; ++h) even[h] += key * query[h][i];
+    load(key, keys + (i + 1) * lanes);
+    for (std::size_t h = 0; h < heads; ++h) odd[h] += key * query[h][i + 1];
+  }
+  for (std::size_t h = 0; h < heads; ++h) store(out[h], even[h] + odd[h]);
+}
+
+void scores(const float* const* queries, std::size_t heads, const float* keys, std::size_t width,
+            float* const* out) {
+  switch (heads) {
+    case 1: return scores_of<1>(queries, keys, width, out);
+    case 2: return scores_of<2>(queries, keys, width, out);
+    case 3: return scores_of<3>(queries, keys, width, out);
+    default: return scores_of<most_heads>(queries, keys, width, out);
+  }
+}
+
+float exponentials(float* values, std::size_t n) {
+  const std::size_t end = padded(n);
+  for (std::size_t i = n; i < end; ++i) values[i] = values[0];
+  Lanes most, x, sum{};
+  load(most, values);
+  for (std::size_t i = lanes; i < end; i += lanes) {
+    load(x, values + i);
+    most = x > most ? x : most;
+  }
+  float largest = most[0];
+  for (std::size_t i = 1; i < lanes; ++i) largest = most[i] > largest ? most[i] : largest;
+  for (std::size_t i = 0; i < end; i += lanes) {
+    load(x, values + i);
+    x = x - largest;
+    exponential(x);
+    store(values + i, x);
+  }
+  for (std::size_t i = n; i < end; ++i) values[i] = 0.0f;
+  for (std::size_t i = 0; i < end; i += lanes) {
+    load(x, values + i);
+    sum += x;
+  }
+  return sum_of(sum);
+}
+
+// Components [first, first + 2 * lanes) or, at the end of a head, [first, first + lanes).
+template <std::size_t heads, std::size_t parts>
+void weigh_part(const float* const* weights, const float* values, std::size_t count,
+                std::size_t width, std::size_t first, float* const* out) {
+  Lanes total[heads][parts], value[parts];
+  const float* weight[heads];
+  for (std::size_t h = 0; h < heads; ++h) {
+    weight[h] = weights[h];
+    for (std::size_t k = 0; k < parts; ++k) load(total[h][k], out[h] + first + k * lanes);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t k = 0; k < parts; ++k) load(value[k], values + i * width + first + k * lanes);
+    for (std::size_t h = 0; h < heads; ++h) {
+      for (std::size_t k = 0; k < parts; ++k) total[h][k] += value[k] * weight[h][i];
+    }
+  }
+  for (std::size_t h = 0; h < heads; ++h) {
+    for (std::size_t k = 0; k < parts; ++k) store(out[h] + first + k * lanes, total[h][k]);
+  }
+}
+
+template <std::size_t heads>
+void weigh_all(const float* const* weights, const float* values, std::size_t count,
+               std::size_t width, float* const* out) {
+  std::size_t first = 0;
+  for (; first + 2 * lanes <= width; first += 2 * lanes) {
+    weigh_part<heads, 2>(weights, values, count, width, first, out);
+  }
+  if (first < width) weigh_part<heads, 1>(weights, values, count, width, first, out);
+}
+
+void weigh(const float* const* weights, std::size_t heads, const float* values, std::size_t count,
+           std::size_t width, float* const* out) {
+  switch (heads) {
+    case 1: return weigh_all<1>(weights, values, count, width, out);
+    case 2: return weigh_all<2>(weights, values, count, width, out);
+    case 3: return weigh_all<3>(weights, values, count, width, out);
+    default: return weigh_all<most_heads>(weights, values, count, width, out);
+  }
+}
+
+constexpr RowMath functions{rms_norm, silu_gate, add, scores, exponentials, weigh};
+
+}  // namespace
+}  // namespace forerun
