@@ -88,6 +88,10 @@ $(VENV)/ready-build: pyproject.toml | $(PY)
 # Without pip's isolation and in a folder of its own, the C++ is compiled again only where it has
 # changed. In CI a warning is an error; a newer compiler's must not keep a user from building.
 build/wheel.ready: $(SHIPPED) | $(VENV)/ready-build
+	@for compiler in $${CXX:-c++} g++ clang++; do \
+	  command -v "$$compiler" >/dev/null && exit 0; done; \
+	echo "No C++ compiler was found. Install one (on Debian: g++), or name it: make CXX=..." >&2; \
+	exit 1
 	rm -rf build/wheel build/dist
 	FORERUN_STRICT=$(if $(CI),ON,OFF) $(PY) -m pip wheel -qq --no-deps --no-build-isolation \
 	  --config-settings=build-dir=build/cmake --wheel-dir build/dist .
