@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import CapabilityError, EngineError, OptionError, PromptError
+from forerun.errors import EngineError, OptionError
 from forerun.models.architecture import Architecture
 from forerun.models.model import Model
 from forerun.native import load
+from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
 from forerun.targets.native_weights import check_types, pack_ends, pack_layer
-from forerun.targets.protocol import Capabilities, Row, Scores, check_rows
+from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.rotary_table import RotaryTable
 
 if TYPE_CHECKING:
@@ -116,25 +117,9 @@ class NativeTarget:
             PromptError: The prompt is longer than the context or holds an unknown token.
             CapabilityError: There is a source; this target has no encoder.
         """
-        if source is not None:
-            raise CapabilityError("This model has no encoder.", "Give a prompt only.")
-        if len(prompt) > self._context:
-            what = f"The prompt has {len(prompt)} tokens, the context {self._context}."
-            raise PromptError(what, "Shorten the prompt.")
-        for token in prompt:
-            if not 0 <= token < self.vocab_size:
-                raise PromptError(f"The prompt holds token {token} of {self.vocab_size}.")
+        check_prompt(prompt, source, self.vocab_size, self.context_length)
         name = self._add(self._pass.open())
-        try:
-            for start in range(0, len(prompt), _PREFILL_ROWS):
-                chunk = prompt[start : start + _PREFILL_ROWS]
-                rows = [Row(name, token, start + i, i - 1) for i, token in enumerate(chunk)]
-                self.score(rows, logits=())
-                self.commit(name, range(len(rows)))
-        except BaseException:
-            # Interrupted: nobody will learn the name, so nobody could free it.
-            self.free(name)
-            raise
+        read_prompt(self, name, prompt, _PREFILL_ROWS)
         return name
 
     def length(self, sequence: int) -> int:
@@ -214,13 +199,7 @@ class NativeTarget:
         named = {row.sequence for row in rows} & self._sequences.keys()
         lengths = {name: self._sequences[name].cache.length for name in named}
         check_rows(rows, lengths, self.vocab_size, self.context_length)
-        for index in asked:
-            if not 0 <= index < len(rows):
-                raise EngineError(f"Logits of row {index} of {len(rows)} are asked for.")
-        for layer in layers:
-            if not 0 <= layer <= self._architecture.num_layers:
-                what = f"Hidden states of layer {layer} of {self._architecture.num_layers}"
-                raise EngineError(f"{what} are asked for.")
+        check_asked(len(rows), asked, layers, self._architecture.num_layers)
 
     def _score(self, rows: Sequence[Row], asked: list[int], layers: list[int]) -> Scores:
         width = self._architecture.width

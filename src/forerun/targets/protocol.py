@@ -15,9 +15,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import EngineError
-
-__all__ = ["Capabilities", "Row", "Scores", "Target", "check_rows"]
+__all__ = ["Capabilities", "Row", "Scores", "Target"]
 
 
 class Row(NamedTuple):
@@ -163,36 +161,3 @@ class Target(Protocol):
             EngineError: The sequence is not open.
         """
         ...
-
-
-def check_rows(
-    rows: Sequence[Row], lengths: Mapping[int, int], vocab_size: int, context_length: int
-) -> None:
-    """Check that rows can be scored together, for targets to call first.
-
-    Args:
-        rows: The rows of one pass.
-        lengths: Committed length of each known sequence.
-        vocab_size: Tokens are in [0, vocab_size).
-        context_length: Positions are in [0, context_length).
-
-    Raises:
-        EngineError: The first row that is wrong, and why.
-    """
-    for index, row in enumerate(rows):
-        if row.sequence not in lengths:
-            raise EngineError(f"Row {index} names sequence {row.sequence}, which is not open.")
-        if row.position >= context_length:
-            raise EngineError(f"Row {index} stands at {row.position} of {context_length}.")
-        if not 0 <= row.token < vocab_size:
-            raise EngineError(f"Row {index} has token {row.token} of {vocab_size}.")
-        if row.parent == -1:
-            expected = lengths[row.sequence]
-        elif 0 <= row.parent < index and rows[row.parent].sequence == row.sequence:
-            expected = rows[row.parent].position + 1
-        else:
-            raise EngineError(
-                f"Row {index} has parent {row.parent}, which is no earlier row of it."
-            )
-        if row.position != expected:
-            raise EngineError(f"Row {index} stands at {row.position}, its parent asks {expected}.")

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.noise import Noise
-from forerun.errors import CapabilityError, EngineError, OptionError, PromptError
-from forerun.targets.protocol import Capabilities, Row, Scores, check_rows
+from forerun.errors import CapabilityError, EngineError, OptionError
+from forerun.targets.checks import check_prompt, check_rows
+from forerun.targets.protocol import Capabilities, Row, Scores
 
 __all__ = ["ToyTarget"]
 
@@ -55,12 +56,7 @@ class ToyTarget:
 
     def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
         """Start a sequence that holds `prompt`."""
-        if source is not None:
-            raise CapabilityError("A toy target has no encoder.", "Open it without a source.")
-        if len(prompt) > self.context_length:
-            raise PromptError(f"{len(prompt)} tokens are more than {self.context_length}.")
-        if not all(0 <= token < self.vocab_size for token in prompt):
-            raise PromptError(f"The prompt holds a token outside of 0 to {self.vocab_size - 1}.")
+        check_prompt(prompt, source, self.vocab_size, self.context_length)
         self._opened += 1
         self._sequences[self._opened] = list(prompt)
         return self._opened

@@ -1,0 +1,92 @@
+"""What every target refuses, in the same words, and how it reads a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from forerun.errors import CapabilityError, EngineError, PromptError
+from forerun.targets.protocol import Row, Target
+
+__all__ = ["check_asked", "check_prompt", "check_rows", "read_prompt"]
+
+
+def check_prompt(
+    prompt: Sequence[int], source: Sequence[int] | None, vocab_size: int, context_length: int
+) -> None:
+    """Check that a sequence of a decoder can begin with `prompt`.
+
+    Raises:
+        PromptError: The prompt is longer than the context or holds an unknown token.
+        CapabilityError: There is a source, and no encoder for it.
+    """
+    if source is not None:
+        raise CapabilityError("This target has no encoder.", "Give a prompt only.")
+    if len(prompt) > context_length:
+        what = f"The prompt has {len(prompt)} tokens, the context {context_length}."
+        raise PromptError(what, "Shorten the prompt.")
+    for token in prompt:
+        if not 0 <= token < vocab_size:
+            raise PromptError(f"The prompt holds token {token} of {vocab_size}.")
+
+
+def read_prompt(target: Target, sequence: int, prompt: Sequence[int], most_rows: int) -> None:
+    """Score and commit a new sequence's prompt, so many rows a pass; if that fails, free it."""
+    try:
+        for start in range(0, len(prompt), most_rows):
+            chunk = prompt[start : start + most_rows]
+            rows = [Row(sequence, token, start + i, i - 1) for i, token in enumerate(chunk)]
+            target.score(rows, logits=())
+            target.commit(sequence, range(len(rows)))
+    except BaseException:
+        # Interrupted: nobody will learn the name, so nobody could free it.
+        target.free(sequence)
+        raise
+
+
+def check_asked(
+    num_rows: int, logits: Iterable[int], layers: Iterable[int], num_layers: int
+) -> None:
+    """Check that what is asked of a pass is there.
+
+    Raises:
+        EngineError: Logits of an unknown row, or hidden states of an unknown layer.
+    """
+    for index in logits:
+        if not 0 <= index < num_rows:
+            raise EngineError(f"Logits of row {index} of {num_rows} are asked for.")
+    for layer in layers:
+        if not 0 <= layer <= num_layers:
+            raise EngineError(f"Hidden states of layer {layer} of {num_layers} are asked for.")
+
+
+def check_rows(
+    rows: Sequence[Row], lengths: Mapping[int, int], vocab_size: int, context_length: int
+) -> None:
+    """Check that rows can be scored together, for targets to call first.
+
+    Args:
+        rows: The rows of one pass.
+        lengths: Committed length of each known sequence.
+        vocab_size: Tokens are in [0, vocab_size).
+        context_length: Positions are in [0, context_length).
+
+    Raises:
+        EngineError: The first row that is wrong, and why.
+    """
+    for index, row in enumerate(rows):
+        if row.sequence not in lengths:
+            raise EngineError(f"Row {index} names sequence {row.sequence}, which is not open.")
+        if row.position >= context_length:
+            raise EngineError(f"Row {index} stands at {row.position} of {context_length}.")
+        if not 0 <= row.token < vocab_size:
+            raise EngineError(f"Row {index} has token {row.token} of {vocab_size}.")
+        if row.parent == -1:
+            expected = lengths[row.sequence]
+        elif 0 <= row.parent < index and rows[row.parent].sequence == row.sequence:
+            expected = rows[row.parent].position + 1
+        else:
+            raise EngineError(
+                f"Row {index} has parent {row.parent}, which is no earlier row of it."
+            )
+        if row.position != expected:
+            raise EngineError(f"Row {index} stands at {row.position}, its parent asks {expected}.")
