@@ -69,11 +69,13 @@ std::vector<float> vector(const Vectors& vectors, const char* name) {
   return {found->second.data(), found->second.data() + found->second.size()};
 }
 
-std::shared_ptr<LayerWeights> make_layer(const Vectors& vectors, const Parts& parts) {
+std::shared_ptr<LayerWeights> make_layer(const Vectors& vectors, const Parts& parts,
+                                         bool turns) {
   return std::make_shared<LayerWeights>(LayerWeights{
       vector(vectors, "attention_norm"), product(parts, "qkv"), vector(vectors, "qkv_bias"),
       vector(vectors, "q_norm"), vector(vectors, "k_norm"), product(parts, "output"),
-      vector(vectors, "inner_norm"), product(parts, "gate_up"), product(parts, "down")});
+      vector(vectors, "inner_norm"), product(parts, "gate_up"), product(parts, "down"),
+      turns});
 }
 
 std::shared_ptr<EndWeights> make_ends(const Vectors& vectors, const Parts& parts) {
@@ -131,7 +133,7 @@ void bind_pass(nb::module_& m) {
           nb::kw_only(), "vocab"_a, "width"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "inner"_a,
           "pairs"_a, "is_interleaved"_a, "epsilon"_a);
   nb::class_<LayerWeights>(m, "LayerWeights", nb::is_weak_referenceable(), "One layer, packed.")
-      .def(nb::new_(&make_layer), "vectors"_a, "products"_a)
+      .def(nb::new_(&make_layer), "vectors"_a, "products"_a, "turns"_a = true)
       .def_prop_ro("nbytes", &LayerWeights::bytes);
   nb::class_<EndWeights>(m, "EndWeights", nb::is_weak_referenceable(),
                          "Embedding, final norm and head, packed.")

@@ -62,6 +62,7 @@ struct LayerWeights {
   std::vector<float> inner_norm;
   Product gate_up;
   Product down;
+  bool turns = true;  // queries and keys, with the position
 
   // Throws std::invalid_argument if a size is not what the shape asks for.
   void check(const Shape& shape) const;

@@ -221,7 +221,7 @@ void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, s
   if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[head * size], size, from);
   const std::vector<float>& norm = is_query ? weights.q_norm : weights.k_norm;
   if (!norm.empty()) row_math().rms_norm(from, norm.data(), shape.epsilon, size, from);
-  turn(from, batch.cosines + row * shape.pairs, batch.sines + row * shape.pairs);
+  if (weights.turns) turn(from, batch.cosines + row * shape.pairs, batch.sines + row * shape.pairs);
   if (is_query) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(size));
     float* const query = &queries_[(row * shape.heads + head) * width];

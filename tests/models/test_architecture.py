@@ -37,6 +37,7 @@ def test_numbers_are_the_files(tmp_path: Path) -> None:
         ("llama", True, False, False),
         ("qwen2", False, True, False),
         ("qwen3", False, False, True),
+        ("smollm3", True, False, False),
     ],
 )
 def test_families(tmp_path: Path, name: str, interleaved: bool, bias: bool, norm: bool) -> None:

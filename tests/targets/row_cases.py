@@ -25,6 +25,7 @@ CASES = {
     "quantised": Tiny(width=64, inner=96, quantisation="Q4_1"),
     "qwen2": Tiny("qwen2", vocab_size=333, width=40, heads=5, kv_heads=5, inner=77),
     "qwen3": Tiny("qwen3", vocab_size=299, width=44, heads=6, kv_heads=2, head_dim=18, inner=101),
+    "smollm3": Tiny("smollm3", vocab_size=311, width=32, layers=5, heads=4, head_dim=10, inner=33),
     "at the library's threshold": Tiny(
         vocab_size=1009, width=250, layers=1, heads=8, kv_heads=4, head_dim=32, inner=509
     ),

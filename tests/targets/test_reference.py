@@ -58,7 +58,7 @@ def dense_logits(
 ) -> NDArray[np.float64]:
     """The network once more, in float64, all rows at once under an explicit mask."""
     weights = {name: value.astype(np.float64) for name, value in tiny.all_tensors().items()}
-    neighbours = tiny.architecture == "llama"
+    neighbours = tiny.architecture in ("llama", "smollm3")
     turning = int(str(tiny.metadata.get("llama.rope.dimension_count", tiny.head_dim)))
     factors = np.array(tiny.rope_factors or [1.0] * (turning // 2))
     angles = np.outer(
@@ -88,9 +88,11 @@ def dense_logits(
         )  # fmt: skip
         if tiny.architecture == "qwen3":
             q, k = norm(q, name + "attn_q_norm.weight"), norm(k, name + "attn_k_norm.weight")
+        if tiny.architecture != "smollm3" or layer % 4 != 3:
+            q, k = turned(q), turned(k)
         group = tiny.heads // tiny.kv_heads
-        k, v = np.repeat(turned(k), group, axis=1), np.repeat(v, group, axis=1)
-        scores = np.einsum("ihd,jhd->hij", turned(q), k) / np.sqrt(tiny.head_dim)
+        k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(tiny.head_dim)
         scores = np.where(sees, scores, -np.inf)
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         attended = np.einsum("hij,jhd->ihd", scores / scores.sum(-1, keepdims=True), v)

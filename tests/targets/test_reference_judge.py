@@ -65,7 +65,7 @@ def judge_of(model: Model, **extra: Any) -> Any:
     import transformers
 
     own = model.architecture
-    family = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[own.name]
+    family = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "smollm3": "SmolLM3"}[own.name]
     config = getattr(transformers, f"{family}Config")(
         vocab_size=own.vocab_size,
         hidden_size=own.width,
@@ -73,6 +73,7 @@ def judge_of(model: Model, **extra: Any) -> Any:
         num_attention_heads=own.num_heads,
         num_key_value_heads=own.num_kv_heads,
         head_dim=own.head_dim,
+        pad_token_id=None,
         intermediate_size=own.inner_width,
         max_position_embeddings=own.context_length,
         rms_norm_eps=own.norm_epsilon,
@@ -138,6 +139,7 @@ TINY = {
     "llama": (Tiny(is_tied=False, context=256), {}),
     "qwen2": (Tiny("qwen2", context=256), {}),
     "qwen3": (Tiny("qwen3", head_dim=12, context=256), {}),
+    "smollm3": (Tiny("smollm3", layers=5, context=256), {}),
     "llama 3": (
         Tiny(rope_factors=llama3_factors(Tiny()), context=256),
         {"rope_type": "llama3", "original_max_position_embeddings": TRAINED_FOR, **LLAMA3},

@@ -1,7 +1,8 @@
 """What a model file's numbers say the network is: Llama-type decoders, and nothing else.
 
-One family covers SmolLM2, Llama 2 and 3, Mistral (`llama`), Qwen2 (`qwen2`: biases on q, k and v)
-and Qwen3 (`qwen3`: norms on q and k): pre-norm RMSNorm, grouped-query attention with rotary
+One family covers SmolLM2, Llama 2 and 3, Mistral (`llama`), Qwen2 (`qwen2`: biases on q, k and v),
+Qwen3 (`qwen3`: norms on q and k) and SmolLM3 (`smollm3`: every fourth layer without positions):
+pre-norm RMSNorm, grouped-query attention with rotary
 positions (Su et al. 2021), SwiGLU feed-forward (Shazeer 2020). Whatever a file asks beyond that is
 refused by name, never ignored.
 """
@@ -20,9 +21,10 @@ from forerun.models.gguf_file import GGUFFile
 
 __all__ = ["Architecture", "Rope"]
 
-_SUPPORTED = ("llama", "qwen2", "qwen3")
+_SUPPORTED = ("llama", "qwen2", "qwen3", "smollm3")
+_STILL = 4  # in a `smollm3` file, every fourth layer does not turn; no key says so
 _DAMAGED = "Fetch or convert the file again."
-_UNSUPPORTED = "Forerun runs llama, qwen2 and qwen3 files without such extras."
+_UNSUPPORTED = "Forerun runs llama, qwen2, qwen3 and smollm3 files without such extras."
 
 # Details that would change the pass, with the values at which they do not.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -69,7 +71,7 @@ class Architecture:
     """The numbers of one network.
 
     Attributes:
-        name: `llama`, `qwen2` or `qwen3`.
+        name: `llama`, `qwen2`, `qwen3` or `smollm3`.
         vocab_size: Tokens.
         width: Components of the residual stream.
         num_layers: Layers that run; fewer than the file's in a cut model.
@@ -83,6 +85,7 @@ class Architecture:
         has_qkv_bias: q, k and v have biases.
         has_qk_norm: Each q and k head is normalised before it turns.
         is_tied: The LM head is the embedding.
+        unturned_layers: Those whose queries and keys do not turn: they see no positions.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Architecture:
     has_qkv_bias: bool
     has_qk_norm: bool
     is_tied: bool
+    unturned_layers: frozenset[int] = frozenset()
 
     @classmethod
     def from_file(cls, file: GGUFFile) -> Architecture:
@@ -137,6 +141,7 @@ class Architecture:
             has_qkv_bias=name == "qwen2" or first[0],
             has_qk_norm=name == "qwen3" or first[1],
             is_tied="output.weight" not in file,
+            unturned_layers=_still_layers(layers) if name == "smollm3" else frozenset(),
         )
         _check_tensors(architecture, file)
         return architecture
@@ -178,6 +183,10 @@ class Architecture:
         yield "ffn_gate.weight", (self.inner_width, self.width)
         yield "ffn_up.weight", (self.inner_width, self.width)
         yield "ffn_down.weight", (self.width, self.inner_width)
+
+
+def _still_layers(layers: int) -> frozenset[int]:
+    return frozenset(range(_STILL - 1, layers, _STILL))
 
 
 def _check_tensors(architecture: Architecture, file: GGUFFile) -> None:
@@ -275,7 +284,7 @@ class _Facts:
         elif "rope.scale_linear" in self:
             stretch = self.real("rope.scale_linear")
         factors = [stretch * factor for factor in self._rope_factors(dimension // 2)]
-        return Rope(self.architecture == "llama", dimension, base, tuple(factors))
+        return Rope(self.architecture in ("llama", "smollm3"), dimension, base, tuple(factors))
 
     def _rope_factors(self, pairs: int) -> list[float]:
         """Llama 3 stretches each pair by a factor of its own, kept as a tensor."""

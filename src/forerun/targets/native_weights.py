@@ -105,7 +105,8 @@ def _pack_layer(file: GGUFFile, architecture: Architecture, layer: int) -> _nati
         product: [_part(file, f"{prefix}{part}.weight") for part in parts]
         for product, parts in names.items()
     }
-    weights: _native.LayerWeights = load().LayerWeights(vectors, products)
+    turns = layer not in architecture.unturned_layers
+    weights: _native.LayerWeights = load().LayerWeights(vectors, products, turns)
     return weights
 
 

@@ -232,8 +232,9 @@ class ReferenceTarget:
         """Return the heads' outputs side by side, float32 [M, num_heads × head_dim]."""
         shape = self._architecture
         queries, keys, values = self._project(weights, normed)
-        rotate(queries, *turns, shape.rope.interleaved)
-        rotate(keys, *turns, shape.rope.interleaved)
+        if index not in shape.unturned_layers:
+            rotate(queries, *turns, shape.rope.interleaved)
+            rotate(keys, *turns, shape.rope.interleaved)
         queries *= np.float32(shape.head_dim**-0.5)
         # Query heads that share a key-value head are neighbours, and attend in one product.
         group = shape.num_heads // shape.num_kv_heads
