@@ -25,7 +25,8 @@ FROM_SOURCE := PYTHONPATH="$(CURDIR)/src" $(PY)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-all test-slow lint format docs judge model clean
+.PHONY: help demo test test-all test-slow sanitize sanitize-threads lint format docs judge model \
+	clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -47,6 +48,21 @@ test-slow: $(VENV)/ready-test judge model build/wheel.ready  ## the slow tests a
 	$(PYTEST) -m slow $(ARGS)
 
 test-all: test test-slow  ## everything
+
+# A sanitizer has to be in the process before all else, and the C++ library that it looks after.
+# Python itself leaks by design.
+NATIVE_TESTS := tests/native tests/test_native.py tests/targets/test_conformance.py
+SANITIZED = LD_PRELOAD="$$($(CXX) -print-file-name=lib$(1).so) \
+	$$($(CXX) -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0 \
+	UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=die_after_fork=0 \
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONPATH="$(CURDIR)/build/$(1)/package" \
+	$(PY) -m pytest -n $(JOBS) -m "not slow and not model" $(NATIVE_TESTS) $(ARGS)
+
+sanitize: build/asan/ready $(VENV)/ready-test  ## native tests under the address and undefined-behaviour sanitizers
+	$(call SANITIZED,asan)
+
+sanitize-threads: build/tsan/ready $(VENV)/ready-test  ## native tests under the thread sanitizer
+	$(call SANITIZED,tsan)
 
 lint: $(VENV)/ready-test  ## style, format, types, layers, sizes and words
 	$(FROM_SOURCE) -m pytest tests/project $(ARGS)
@@ -96,6 +112,20 @@ build/wheel.ready: $(SHIPPED) | $(VENV)/ready-build
 	FORERUN_STRICT=$(if $(CI),ON,OFF) $(PY) -m pip wheel -qq --no-deps --no-build-isolation \
 	  --config-settings=build-dir=build/cmake --wheel-dir build/dist .
 	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
+	@touch $@
+
+# GCC's own sanitizers: those of Clang lie elsewhere.
+build/asan/ready: SANITIZERS := address,undefined,float-cast-overflow
+build/tsan/ready: SANITIZERS := thread
+build/%/ready: $(SHIPPED) | $(VENV)/ready-build
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S . -B $(@D) -G Ninja -DCMAKE_CXX_COMPILER=$(CXX) \
+	  -DPython_EXECUTABLE="$(CURDIR)/$(PY)" -DFORERUN_STRICT=OFF -DFORERUN_SANITIZE=$(SANITIZERS) >/dev/null
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build $(@D) >$(@D)/log || { cat $(@D)/log; exit 1; }
+	rm -rf $(@D)/package
+	mkdir $(@D)/package
+	cp -R src/forerun $(@D)/package/
+	rm -f $(@D)/package/forerun/_native.*.so
+	cp $(@D)/_native.*.so $(@D)/package/forerun/
 	@touch $@
 
 # The first line brings the dependencies, the second the package, also if its version is the same.
