@@ -1,5 +1,6 @@
 # Each target sets up what it needs by itself: a virtual environment in .venv, the dependencies,
-# the package, the default model. Needed beforehand: Python 3.11 or newer, make, a C++ compiler.
+# the package, the default model. Needed beforehand: Python 3.11 or newer, make, and a C++
+# compiler; without one all but the tests works, many times slower.
 #
 #   make PYTHON=/path/to/python      another Python
 #   make test JOBS=4                 more test processes (each may hold a model in memory)
@@ -30,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .NOTPARALLEL:
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 28
 
 # Something to copy, with a place where the model departs from the copy.
 DEMO := Repeat this text exactly, word for word: The sea is calm tonight. The tide is full, the \
@@ -104,11 +105,12 @@ $(VENV)/ready-build: pyproject.toml | $(PY)
 # Without pip's isolation and in a folder of its own, the C++ is compiled again only where it has
 # changed. In CI a warning is an error; a newer compiler's must not keep a user from building.
 build/wheel.ready: $(SHIPPED) | $(VENV)/ready-build
-	@for compiler in $${CXX:-c++} g++ clang++; do \
-	  command -v "$$compiler" >/dev/null && exit 0; done; \
-	echo "No C++ compiler was found. Install one (on Debian: g++), or name it: make CXX=..." >&2; \
-	exit 1
 	rm -rf build/wheel build/dist
+	@for compiler in $${CXX:-c++} g++ clang++; do \
+	  command -v "$$compiler" >/dev/null && export FORERUN_COMPILED=1; done; \
+	test -n "$$FORERUN_COMPILED" || { \
+	  echo "No C++ compiler was found: models will run on the reference target, many times slower." >&2; \
+	  echo "Install one (on Debian: g++), or name it (make CXX=...), and call make again." >&2; }; \
 	FORERUN_STRICT=$(if $(CI),ON,OFF) $(PY) -m pip wheel -qq --no-deps --no-build-isolation \
 	  --config-settings=build-dir=build/cmake --wheel-dir build/dist .
 	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl

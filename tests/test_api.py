@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun import native
 from forerun.api import LanguageModel
 from forerun.core.tree import Draft
 from forerun.drafters.memory import Memoryless
@@ -368,6 +369,25 @@ def test_weights_that_overflow_are_one_clear_error(folder: Path, name: str, draf
     with pytest.raises(EngineError, match="NaN or infinity"):
         lm.generate(PROMPT, drafter=drafter)
     assert not lm._scheduler.requests
+
+
+def test_models_of_a_process_share_its_instructions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chosen at load; another model may leave it open, and may not ask for another one."""
+    module = native.load()
+    monkeypatch.setattr(native, "_chosen", [])
+    own, path = module.instruction_set(), Tiny().write(folder / "t.gguf")
+    expected = forerun.load(path).generate(PROMPT).token_ids
+    try:
+        first = forerun.load(path, instruction_set="portable")
+        assert module.instruction_set() == "portable"
+        assert forerun.load(path).generate(PROMPT).token_ids == expected
+        with pytest.raises(OptionError, match="instruction_set = 'avx2'"):
+            forerun.load(path, instruction_set="avx2")
+        assert first.generate(PROMPT).token_ids == expected
+    finally:
+        module.use_instruction_set(own)
 
 
 def test_public_names_are_these() -> None:

@@ -365,7 +365,10 @@ def test_the_text_is_counted_only_if_a_penalty_asks(values_: dict[str, Any], has
         ("context", -5),
         ("target", "gpu"),
         ("threads", 0),
+        ("threads", -1),
         ("threads", 10_000),
+        ("instruction_set", "AVX2"),
+        ("instruction_set", "sse"),
     ],
 )
 def test_loading_has_bounds_too(name: str, value: object) -> None:

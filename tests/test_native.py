@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from forerun import native
 from forerun.core.noise import Noise, _gumbel, uniform
-from forerun.errors import NativeModuleError
-from forerun.native import NativeNoise, fast_noise, load
+from forerun.errors import NativeModuleError, OptionError
+from forerun.native import NativeNoise, fast_noise, load, use_instructions
 
 WORD = 2**32 - 1
 EXTREMES = [0, 1, 2, 255, 256, 257, 4095, 4096, 2**31 - 1, 2**31, 2**31 + 1, WORD - 1, WORD]
@@ -197,6 +197,39 @@ def test_an_unknown_instruction_set_is_an_error() -> None:
     with pytest.raises(ValueError, match="mmx"):
         load().use_instruction_set("mmx")
     assert load().instruction_set() == own
+
+
+@pytest.fixture
+def undecided(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody has chosen an instruction set in this process; what is chosen is undone."""
+    own = load().instruction_set()
+    monkeypatch.setattr(native, "_chosen", [])
+    yield
+    load().use_instruction_set(own)
+
+
+@pytest.mark.usefixtures("undecided")
+def test_the_first_choice_of_instructions_stands() -> None:
+    """It is used from then on; the same again is fine, and another one is refused by both names."""
+    first, *others = load().instruction_sets()
+    use_instructions(first)
+    use_instructions(first)
+    for other in others:
+        with pytest.raises(OptionError, match=f"{other}.*already computes with '{first}'"):
+            use_instructions(other)
+    assert load().instruction_set() == first
+
+
+@pytest.mark.usefixtures("undecided")
+def test_instructions_that_the_machine_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those that it has; and nothing is decided by it."""
+    own = load().instruction_set()
+    monkeypatch.setattr(load(), "instruction_sets", lambda: ["portable", "avx2"])
+    with pytest.raises(OptionError, match=r"'avx512': this machine has portable, avx2\. Choose"):
+        use_instructions("avx512")
+    assert load().instruction_set() == own
+    use_instructions("portable")
+    assert load().instruction_set() == "portable"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from forerun.events import Event, Result, Stats, TokenEvent
 from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
 from forerun.models.pull import PullProgress
+from forerun.native import use_instructions
 from forerun.targets.protocol import Target
 from forerun.targets.table import OpenedTarget, open_target
 
@@ -51,8 +52,8 @@ def load(
     Args:
         model: A name such as "smollm2", or a path.
         progress: Called while a named model is being pulled.
-        options: The rest of `forerun.config.Loading`: target, threads, draft_model, draft_layers,
-            context, script.
+        options: The rest of `forerun.config.Loading`: target, threads, instruction_set,
+            draft_model, draft_layers, context, script.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
@@ -79,6 +80,8 @@ class LanguageModel:
     def __init__(self, model: Model, loading: Loading | None = None) -> None:
         self.model = model
         self.loading = loading or Loading()
+        if self.loading.instruction_set != "auto":
+            use_instructions(self.loading.instruction_set)
         self.target, self.target_reason = self._open_target(model, self.loading.context)
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}

@@ -27,6 +27,7 @@ __all__ = [
     "DraftLength",
     "Ending",
     "Generation",
+    "InstructionSetName",
     "Loading",
     "Options",
     "RuleName",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 TargetName = Literal["auto", "native", "reference"]
+InstructionSetName = Literal["auto", "avx512", "avx2", "portable"]
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
 
 LARGEST_DRAFT = 1024
@@ -285,6 +287,11 @@ class Loading(Options):
         ge=1,
         le=256,
         description="Threads of the native target's passes; by default one for each usable core.",
+    )
+    instruction_set: InstructionSetName = Field(
+        "auto",
+        description="Instructions that the compiled module uses, in the whole process: the first "
+        "choice stands. The bits are the same with each; auto is the fastest this machine has.",
     )
     draft_model: PathText | None = Field(
         None,

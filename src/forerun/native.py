@@ -7,6 +7,7 @@ Only what is asked for by name, such as the native target, needs it, and says so
 from __future__ import annotations
 
 import importlib
+import threading
 from functools import cache
 from types import ModuleType
 
@@ -15,9 +16,12 @@ from numpy.typing import NDArray
 
 from forerun.core.noise import Noise
 from forerun.core.warp import Scores
-from forerun.errors import NativeModuleError
+from forerun.errors import NativeModuleError, OptionError
 
-__all__ = ["NativeNoise", "fast_noise", "is_there", "load"]
+__all__ = ["NativeNoise", "fast_noise", "is_there", "load", "use_instructions"]
+
+_choosing = threading.Lock()
+_chosen: list[str] = []  # one at most: a process computes with one instruction set
 
 
 @cache
@@ -47,10 +51,38 @@ def load() -> ModuleType:
             "The compiled module forerun._native is not there."
             if missing
             else f"The compiled module forerun._native can't be loaded: {found}.",
-            "`pip install .` in Forerun's sources compiles it (a C++ compiler is needed); the "
-            "reference target does without.",
+            "Install a C++ compiler and Python's headers (on Debian: g++ and python3-dev), then "
+            "`pip install --force-reinstall .` in Forerun's sources compiles it; the reference "
+            "target does without.",
         ) from found
     return found
+
+
+def use_instructions(name: str) -> None:
+    """Compute with one instruction set in the whole process; every one gives the same bits.
+
+    The first choice stands, because models that are loaded share it, and so may their passes
+    that are under way. Where nobody chooses, it is the fastest that the machine has.
+
+    Args:
+        name: One of `load().instruction_sets()`.
+
+    Raises:
+        OptionError: The machine lacks it, or another one was chosen before.
+        NativeModuleError: There is no compiled module.
+    """
+    module = load()
+    known: list[str] = module.instruction_sets()
+    asked = f"instruction_set = {name!r}"
+    if name not in known:
+        what = f"{asked}: this machine has {', '.join(known)}."
+        raise OptionError(what, "Choose one of them, or 'auto'.")
+    with _choosing:
+        if _chosen and _chosen[0] != name:
+            what = f"{asked}: this process already computes with {_chosen[0]!r}."
+            raise OptionError(what, "Use that one, 'auto', or another process.")
+        module.use_instruction_set(name)
+        _chosen[:] = [name]
 
 
 class NativeNoise(Noise):

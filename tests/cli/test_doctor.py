@@ -72,6 +72,28 @@ def test_the_instructions_in_use_are_told(run: Any) -> None:
 
 
 @pytest.mark.usefixtures("cache")
+def test_the_instructions_chosen_are_the_ones_in_use(start: Any) -> None:
+    """By variable or flag; the others that the machine has are named beside it."""
+    first, *others = load().instruction_sets()
+    process = start("doctor", "--json", env={"FORERUN_INSTRUCTION_SET": first})
+    found = {check["name"]: check for check in json.loads(process.communicate()[0])["checks"]}
+    assert found["native"]["found"].startswith(f"uses {first}")
+    assert all(other in found["native"]["found"] for other in others)
+
+
+@pytest.mark.usefixtures("cache")
+def test_instructions_that_the_machine_lacks_fail(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told like everything else that is amiss, with those that are there."""
+    monkeypatch.setattr(load(), "instruction_sets", lambda: ["portable"])
+    result = run("doctor", "--json", "--instruction-set", "avx512")
+    found = {check["name"]: check for check in json.loads(result.stdout)["checks"]}["native"]
+    assert (result.exit_code, found["state"]) == (1, "fail")
+    assert "this machine has portable" in found["found"]
+
+
+@pytest.mark.usefixtures("cache")
 def test_a_missing_compiled_module_is_a_warning(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources alone run, only slower: what compiles the module is told."""
 

@@ -54,7 +54,7 @@ def test_without_the_compiled_module_auto_is_the_reference(
     monkeypatch.setattr(native, "load", missing)
     monkeypatch.setattr("forerun.targets.native_weights.load", missing)
     target, reason = open_target("auto", model)
-    assert (target.capabilities.name, reason) == ("reference", "It is not there.")
+    assert (target.capabilities.name, reason) == ("reference", "It is not there. Compile it.")
     with pytest.raises(NativeModuleError):
         open_target("native", model)
 

@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.cli.consoles import print_json, stdout
+from forerun.cli.options import option_of
+from forerun.config import Loading
 
 __all__ = ["doctor"]
 
@@ -16,12 +18,13 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
+    instruction_set: Annotated[str, option_of(Loading, "instruction_set")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
 ) -> None:
     """Check this machine and this installation; exit code 1 if something needed fails."""
     from forerun.cli.health import examine
 
-    findings = examine()
+    findings = examine(Loading.make(instruction_set=instruction_set).instruction_set)
     failed = any(finding.state == "fail" for finding in findings)
     if as_json:
         checks = [finding._asdict() for finding in findings]

@@ -10,17 +10,18 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from forerun import __version__
-from forerun.errors import ForerunError, NativeModuleError
+from forerun.errors import ForerunError, NativeModuleError, OptionError
 from forerun.models.gguf_file import GGUFFile
 from forerun.models.pull import cache_folder, cached_path, is_sound
 from forerun.models.registry import DEFAULT_MODEL, find_registered
-from forerun.native import load
+from forerun.native import load, use_instructions
 
 __all__ = ["Finding", "examine"]
 
@@ -48,14 +49,20 @@ class Finding(NamedTuple):
     way_out: str = ""
 
 
-def examine() -> list[Finding]:
-    """Run all checks; a check that itself fails is a finding, not an error."""
+def examine(instruction_set: str = "auto") -> list[Finding]:
+    """Run all checks; a check that itself fails is a finding, not an error.
+
+    Args:
+        instruction_set: What the compiled module is to use, as in `forerun.config.Loading`.
+    """
     findings: list[Finding] = []
-    for check in _CHECKS:
+    checks = dict(_CHECKS)
+    checks["native"] = partial(_native, instruction_set)
+    for name, check in checks.items():
         try:
             findings += check()
         except (OSError, ValueError, KeyError, ForerunError) as error:
-            findings.append(Finding("warn", check.__name__.strip("_"), f"unknown: {error}"))
+            findings.append(Finding("warn", name, f"unknown: {error}"))
     return findings
 
 
@@ -121,12 +128,17 @@ def _processor() -> Iterator[Finding]:
     yield Finding("ok", "cores", f"{usable} of {everyone} usable")
 
 
-def _native() -> Iterator[Finding]:
+def _native(instruction_set: str) -> Iterator[Finding]:
     """Whether the compiled module is there, and what it runs on."""
     try:
         module = load()
+        if instruction_set != "auto":
+            use_instructions(instruction_set)
     except NativeModuleError as error:
         yield Finding("warn", "native", error.what, error.way_out)
+        return
+    except OptionError as error:
+        yield Finding("fail", "native", error.what, error.way_out)
         return
     others = [name for name in module.instruction_sets() if name != module.instruction_set()]
     also = f"; also has {', '.join(others)}" if others else ""
@@ -190,14 +202,14 @@ def _read(path: str) -> str:
     return file.read_text("utf-8", errors="replace") if file.exists() else ""
 
 
-_CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
-    _versions,
-    _packages,
-    _blas,
-    _processor,
-    _native,
-    _memory,
-    _cache,
-    _default_model,
-    _pip,
-)
+_CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
+    "versions": _versions,
+    "packages": _packages,
+    "blas": _blas,
+    "processor": _processor,
+    "native": partial(_native, "auto"),
+    "memory": _memory,
+    "cache": _cache,
+    "default model": _default_model,
+    "pip": _pip,
+}

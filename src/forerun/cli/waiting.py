@@ -91,7 +91,8 @@ def open_model(loading: Loading) -> LanguageModel:
         lm = LanguageModel(model, loading)
     if lm.target_reason:
         name = lm.target.capabilities.name
-        stderr().print(Text(f"Slow: the {name} target runs this. {lm.target_reason}"))
+        told = Text(f"Slow: the {name} target runs this. {lm.target_reason}")
+        stderr().print(told, soft_wrap=True)
     return lm
 
 

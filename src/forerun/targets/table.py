@@ -60,7 +60,7 @@ def open_target(
         except (NativeModuleError, UnsupportedModelError) as error:
             if spec == "native":
                 raise
-            reason = error.what
+            reason = str(error) if isinstance(error, NativeModuleError) else error.what
     if threads is not None:
         what = f"threads = {threads}: the reference target's passes run on numpy's own."
         raise OptionError(" ".join(filter(None, [what, reason])), "Leave threads out.")
