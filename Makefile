@@ -26,8 +26,8 @@ FROM_SOURCE := PYTHONPATH="$(CURDIR)/src" $(PY)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-all test-slow sanitize sanitize-threads lint format docs judge model \
-	clean
+.PHONY: help demo test test-all test-slow fuzz sanitize sanitize-threads lint format docs judge \
+	model clean
 .NOTPARALLEL:
 
 help:  ## this list
@@ -50,17 +50,23 @@ test-slow: $(VENV)/ready-test judge model build/wheel.ready  ## the slow tests a
 
 test-all: test test-slow  ## everything
 
+N ?= 20000
+SEED ?= 0
+fuzz: $(VENV)/ready-test build/wheel.ready  ## N=20000 damaged models of each kind (SEED=0)
+	PYTHONPATH="$(WHEEL):$(CURDIR)/tests" $(PY) -m fuzz.run $(N) $(SEED)
+
 # A sanitizer has to be in the process before all else, and the C++ library that it looks after.
 # Python itself leaks by design.
 NATIVE_TESTS := tests/native tests/test_native.py tests/targets/test_conformance.py
+ASAN_OPTIONS := detect_leaks=0:allocator_may_return_null=1
 SANITIZED = LD_PRELOAD="$$($(CXX) -print-file-name=lib$(1).so) \
-	$$($(CXX) -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0 \
+	$$($(CXX) -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=$(ASAN_OPTIONS) \
 	UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=die_after_fork=0 \
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONPATH="$(CURDIR)/build/$(1)/package" \
-	$(PY) -m pytest -n $(JOBS) -m "not slow and not model" $(NATIVE_TESTS) $(ARGS)
+	$(PY) -m pytest -n $(JOBS) -m "not slow and not model" $(NATIVE_TESTS) $(2) $(ARGS)
 
 sanitize: build/asan/ready $(VENV)/ready-test  ## native tests under the address and undefined-behaviour sanitizers
-	$(call SANITIZED,asan)
+	$(call SANITIZED,asan,tests/fuzz)
 
 sanitize-threads: build/tsan/ready $(VENV)/ready-test  ## native tests under the thread sanitizer
 	$(call SANITIZED,tsan)
