@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <nanobind/ndarray.h>
@@ -84,6 +85,17 @@ std::shared_ptr<EndWeights> make_ends(const Vectors& vectors, const Parts& parts
   return std::make_shared<EndWeights>(std::move(ends));
 }
 
+// A tied embedding is the head, and read as a whole.
+std::size_t embedding_row_bytes(const EndWeights& ends) {
+  return ends.own_head ? ends.embedding.bytes() / ends.embedding.outputs() : 0;
+}
+
+std::size_t kv_bytes_per_token(const Pass& pass) {
+  const KVShape shape = pass.kv_shape();
+  constexpr std::size_t number = sizeof *std::declval<KVPage&>().keys(0, 0);
+  return 2 * shape.layers * shape.kv_heads * shape.width * number;
+}
+
 void check_shape(const Result& result, std::size_t rows, std::size_t columns) {
   if (result.shape(0) != rows || result.shape(1) != columns) {
     throw nb::value_error("a result of a wrong shape");
@@ -138,7 +150,9 @@ void bind_pass(nb::module_& m) {
   nb::class_<EndWeights>(m, "EndWeights", nb::is_weak_referenceable(),
                          "Embedding, final norm and head, packed.")
       .def(nb::new_(&make_ends), "vectors"_a, "products"_a)
-      .def_prop_ro("nbytes", &EndWeights::bytes);
+      .def_prop_ro("nbytes", &EndWeights::bytes)
+      .def_prop_ro("row_nbytes", &embedding_row_bytes,
+                   "What a row of a pass reads besides: its line of an embedding of its own.");
   nb::class_<KVSequence>(m, "KVSequence", "Keys and values of one sequence.")
       .def_prop_ro("length", &KVSequence::length)
       .def("commit", &KVSequence::commit, "path"_a)
@@ -153,6 +167,8 @@ void bind_pass(nb::module_& m) {
           },
           "shape"_a, "layers"_a, "ends"_a, "threads"_a)
       .def_prop_ro("threads", &Pass::threads)
+      .def_prop_ro("kv_bytes_per_token", &kv_bytes_per_token,
+                   "Keys and values that a pass reads for each token of a sequence.")
       .def("open", [](const Pass& pass) { return std::make_shared<KVSequence>(pass.kv_shape()); })
       .def("score", &score, "sequences"_a, "sequence_of"_a, "tokens"_a, "parents"_a, "turns"_a,
            "asked"_a, "logits"_a, "layers"_a, "hidden"_a);

@@ -8,5 +8,6 @@ namespace forerun {
 void bind_noise(nanobind::module_& m);
 void bind_matrix(nanobind::module_& m);
 void bind_pass(nanobind::module_& m);
+void bind_machine(nanobind::module_& m);
 
 }  // namespace forerun

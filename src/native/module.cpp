@@ -7,4 +7,5 @@ NB_MODULE(_native, m) {
   forerun::bind_noise(m);
   forerun::bind_matrix(m);
   forerun::bind_pass(m);
+  forerun::bind_machine(m);
 }

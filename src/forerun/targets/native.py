@@ -77,6 +77,7 @@ class NativeTarget:
         layers = [pack_layer(model.file, architecture, i) for i in range(architecture.num_layers)]
         ends = pack_ends(model.file, architecture)
         self._weight_bytes = ends.nbytes + sum(layer.nbytes for layer in layers)
+        self._row_bytes = ends.row_nbytes
         self._pass: _native.Pass = load().Pass(
             _shape(architecture), layers, ends, threads or _usable_cores()
         )
@@ -99,6 +100,16 @@ class NativeTarget:
     def weight_bytes(self) -> int:
         """Bytes of packed weights one pass reads: all layers, the final norm and the head."""
         return self._weight_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of weights that each row of a pass reads besides: its own embedding's, if any."""
+        return self._row_bytes
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of keys and values that a pass reads for each token of a sequence."""
+        return self._pass.kv_bytes_per_token
 
     @property
     def capabilities(self) -> Capabilities:

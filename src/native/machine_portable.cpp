@@ -1,0 +1,7 @@
+#include "machine_body.h"
+
+namespace forerun {
+
+std::uint64_t sum_portable(const std::uint8_t* data, std::size_t bytes) { return sum_words(data, bytes); }
+
+}  // namespace forerun
