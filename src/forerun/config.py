@@ -30,6 +30,7 @@ __all__ = [
     "InstructionSetName",
     "Loading",
     "Options",
+    "PassBench",
     "RuleName",
     "Sampling",
     "Speculation",
@@ -315,6 +316,48 @@ class Loading(Options):
             raise ValueError(
                 f"threads = {self.threads} is for the native target, and target is 'reference'; "
                 "leave threads out or choose another target."
+            )
+        return self
+
+
+class PassBench(Options):
+    """What `bench pass` times."""
+
+    rows: tuple[Annotated[Whole, Field(ge=1, le=LARGEST_DRAFT)], ...] = Field(
+        (1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
+        min_length=1,
+        description="Rows of the passes, each a number from 1 to 1024.",
+    )
+    context: Whole = Field(
+        256, ge=1, description="Tokens the sequence holds already, which every row attends to."
+    )
+    prefill: Whole = Field(
+        512, ge=0, description="Time reading a prompt of this many tokens, too; 0 leaves it out."
+    )
+    decode: Whole = Field(
+        64, ge=0, description="Time writing this many tokens plainly, too; 0 leaves it out."
+    )
+    repeats: Whole = Field(
+        10, ge=1, le=10_000, description="How often all of it is done, in an order of its own."
+    )
+    peers: tuple[str, ...] = Field(
+        (), description="Other engines to time beside it on the same file: llama.cpp."
+    )
+    shape: Literal["1b", "3b", "8b"] | None = Field(
+        None,
+        description="Instead of a model, random 4-bit weights in the shape of Llama 3.2 1B or 3B "
+        "or Llama 3.1 8B, to see how cost grows.",
+    )
+    plot: PathText | None = Field(
+        None, description="Draw the curves into this file, such as pass.svg or pass.png."
+    )
+
+    @model_validator(mode="after")
+    def _no_peers_without_file(self) -> Self:
+        if self.shape is not None and self.peers:
+            raise ValueError(
+                f"shape = {self.shape!r} has no file that a peer could open; leave peers or shape "
+                "out."
             )
         return self
 

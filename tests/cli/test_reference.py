@@ -8,7 +8,7 @@ from forerun import errors
 from forerun.cli.main import COMMANDS
 from forerun.cli.options import flag_of, variable_of
 from forerun.cli.reference import FOLDER, pages, write
-from forerun.config import Generation, Loading
+from forerun.config import Generation, Loading, PassBench
 from forerun.core.rules import RULES
 from forerun.drafters.table import DRAFTERS
 
@@ -35,13 +35,14 @@ def test_pages_are_written_whole(tmp_path: Path) -> None:
 def test_everything_declared_is_in_the_reference() -> None:
     """Each option, command, drafter, rule and error has its line."""
     text = pages()
-    for options in (Loading, Generation):
+    for options in (Loading, Generation, PassBench):
         for name, field in options.model_fields.items():
-            row = next(line for line in text["options.md"].splitlines() if f"`{name}`" in line)
+            rows = [line for line in text["options.md"].splitlines() if f"`{name}`" in line]
+            row = next(line for line in rows if (field.description or "?") in line)
             assert f"`{flag_of(name)}`" in row
             assert f"`{variable_of(name)}`" in row
-            assert (field.description or "?") in row
     assert all(f"## forerun {command.__name__}" in text["cli.md"] for command in COMMANDS)
+    assert "## forerun bench pass\n" in text["cli.md"]
     assert all(f"### {name}\n" in text["drafters-and-rules.md"] for name in DRAFTERS)
     assert all(f"### Rule {name}\n" in text["drafters-and-rules.md"] for name in RULES)
     assert all(f"`{name}`" in text["errors.md"] for name in errors.__all__)

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from forerun.cli.audit import audit
+from forerun.cli.bench import bench
 from forerun.cli.chat import chat
 from forerun.cli.consoles import write
 from forerun.cli.doctor import doctor
@@ -37,11 +38,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog="An option of generate, chat and audit may also be set by its environment variable: "
-    "--top-k is FORERUN_TOP_K.",
+    epilog="An option of generate, chat, audit and bench may also be set by its environment "
+    "variable: --top-k is FORERUN_TOP_K.",
 )
 for command in COMMANDS:
     app.command(command.__name__)(command)
+app.add_typer(bench)
 
 
 def _print_version(wanted: bool) -> None:

@@ -48,7 +48,9 @@ def group_of(options: type[Options], name: str) -> str:
 def default_of(field: FieldInfo) -> str:
     """The default as a reader writes it; empty if there is none."""
     default = field.get_default(call_default_factory=True)
-    return "" if default in (None, (), {}) else str(default)
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return "" if default in (None, {}) else str(default)
 
 
 def metavar_of(field: FieldInfo) -> str:
@@ -99,7 +101,7 @@ def _flag(options: type[Options], name: str) -> inspect.Parameter:
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=False if is_switch else default_of(field) or None,
+        default=False if is_switch else None if is_many else default_of(field) or None,
         annotation=Annotated[hint, option_of(options, name)],
     )
 
@@ -108,6 +110,7 @@ def option_of(options: type[Options], name: str) -> Any:
     """One field as a typer option. All but switches arrive as text: pydantic reads and checks."""
     field = options.model_fields[name]
     is_switch = _without_none(field.annotation) is bool
+    is_many = get_origin(_without_none(field.annotation)) in (tuple, dict)
     return typer.Option(
         *(short for short in [SHORT_FLAGS.get(name)] if short),
         flag_of(name),
@@ -115,6 +118,7 @@ def option_of(options: type[Options], name: str) -> Any:
         metavar=None if is_switch else metavar_of(field),
         envvar=variable_of(name),
         show_envvar=False,
+        show_default=default_of(field) or True if is_many else True,
         rich_help_panel=group_of(options, name),
     )
 

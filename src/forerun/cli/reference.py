@@ -11,6 +11,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +23,7 @@ from pydantic.fields import FieldInfo
 from forerun import errors, events
 from forerun.cli.main import app
 from forerun.cli.options import default_of, flag_of, group_of, metavar_of, variable_of
-from forerun.config import Generation, Loading, Options
+from forerun.config import Generation, Loading, Options, PassBench
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, DRAFTERS
 
@@ -30,7 +31,7 @@ __all__ = ["FOLDER", "pages", "write"]
 
 FOLDER = Path("docs/reference")
 _GENERATED = "<!-- Written by `make docs` from the code; change it there. -->"
-_FEW = 3  # options of the configuration that are listed with a command, and not linked
+_GROUPS = (Loading, Generation, PassBench)
 _BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
 
 
@@ -59,13 +60,15 @@ def _options() -> Iterator[str]:
     yield "The same everywhere: a keyword in Python, a flag on the command line, an environment"
     yield "variable. A flag wins over its variable. A list is its flag given several times, or its"
     yield "numbers joined by commas; in a variable, its items are separated by spaces."
-    for options, use in ((Loading, "`forerun.load(...)`"), (Generation, "`generate`, `stream`")):
+    uses: tuple[tuple[type[Options], str], ...] = ((Loading, "In Python: `forerun.load(...)`."),)
+    uses += ((Generation, "In Python: `generate`, `stream`."), (PassBench, ""))
+    for options, use in uses:
         groups: dict[str, list[str]] = {}
         for name in options.model_fields:
             groups.setdefault(group_of(options, name), []).append(name)
         for group, names in groups.items():
             owner = next(each for each in options.__mro__ if each.__name__ == group)
-            yield from ("", f"## {group}", "", f"{_summary(owner)} In Python: {use}.", "")
+            yield from ("", f"## {group}", "", f"{_summary(owner)} {use}".strip(), "")
             yield from _table(
                 ("option", "flag", "value", "default", "meaning"),
                 (_option_row(options, name) for name in names),
@@ -96,21 +99,35 @@ def _commands() -> Iterator[str]:
     yield "fine, 1 a check failed, 2 wrong use, 3 could not start, 130 interrupted by Ctrl-C, 141"
     yield "the reader of the output went away, 143 told to end (SIGTERM). `FORERUN_CACHE` names"
     yield "another folder for models, `FORERUN_DEBUG=1` adds a traceback to errors."
-    for name, command in group.commands.items():
+    for name, command in _leaves(group):
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         usage = "".join(
             f" {p.name.upper()}" if p.required else f" [{p.name.upper()}]" for p in arguments
         )
         yield from ("", f"## forerun {name}{usage}", "", inspect.cleandoc(command.help), "")
-        derived = [p for p in command.params if p.envvar]
-        if len(derived) <= _FEW:
-            derived = []
+        derived = _of_whole_groups([p for p in command.params if p.envvar])
         own = [p for p in command.params if p not in derived]
         if own:
             yield from _table(("", "meaning"), (_parameter_row(p) for p in own))
             yield from ("",) if derived else ()
         if derived:
             yield f"{'And' if own else 'It takes'} {_named(derived)}."
+
+
+def _leaves(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its name, those of a group behind the group's own."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _leaves(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def _of_whole_groups(parameters: list[Any]) -> list[Any]:
+    """Those whose group of options the command takes as a whole: a link to it says enough."""
+    sizes = Counter(group_of(options, name) for options in _GROUPS for name in options.model_fields)
+    taken = Counter(p.rich_help_panel for p in parameters)
+    return [p for p in parameters if taken[p.rich_help_panel] == sizes[p.rich_help_panel]]
 
 
 def _named(parameters: list[Any]) -> str:

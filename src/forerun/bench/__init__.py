@@ -1,0 +1,1 @@
+"""Measurements: what a pass costs here, beside other engines and the machine's own limits."""

@@ -1,0 +1,122 @@
+"""The machine a measurement ran on: what it is, what it gives, and who else was using it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from forerun.native import load
+
+__all__ = ["LoadMeter", "Reading", "available_memory", "describe", "read_machine"]
+
+_READ = 1 << 30  # bytes: far more than any cache holds
+
+
+class Reading(NamedTuple):
+    """What the machine gave at one moment.
+
+    Attributes:
+        bandwidth_gb_s: 10^9 bytes a second that the threads read together from 1 GiB; None where
+            there is no room for that.
+        barrier_ns: Nanoseconds from one meeting of the threads to the next. It tells where the
+            system put them: tens if they share a cache, hundreds if not.
+        load_average: The system's own, over the last minute; None where it has none.
+    """
+
+    bandwidth_gb_s: float | None
+    barrier_ns: float
+    load_average: float | None
+
+
+def read_machine(threads: int) -> Reading:
+    """Measure memory bandwidth and the latency of the pass's barrier, in about half a second.
+
+    Raises:
+        NativeModuleError: There is no compiled module.
+    """
+    module = load()
+    memory = available_memory()
+    has_room = memory is None or memory > _READ + (_READ >> 2)
+    bandwidth = module.read_bandwidth(_READ, threads) / 1e9 if has_room else None
+    return Reading(bandwidth, module.barrier_seconds(threads) * 1e9, _load_average())
+
+
+def describe(threads: int) -> dict[str, Any]:
+    """Return what a reader of figures must know of the machine, as plain data."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "processor": _processor(),
+        "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "threads": threads,
+        "instructions": load().instruction_set(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
+
+
+def available_memory() -> int | None:
+    """Return the bytes a process could still take; None where the system does not say."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE)
+    return int(found[1]) << 10 if found else None
+
+
+class LoadMeter:
+    """How many cores others kept busy since this was made."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._all, self._own, self._stolen = _busy(), _own(), _stolen()
+
+    def others(self) -> float | None:
+        """Return the cores other processes used on average; None where the system does not say."""
+        busy, before = _busy(), self._all
+        if busy is None or before is None:
+            return None
+        return max(0.0, busy - before - (_own() - self._own)) / self._elapsed()
+
+    def stolen(self) -> float | None:
+        """Return the cores that the host of a virtual machine gave to others, likewise."""
+        now, before = _stolen(), self._stolen
+        return None if now is None or before is None else (now - before) / self._elapsed()
+
+    def _elapsed(self) -> float:
+        return max(time.perf_counter() - self._begun, 1e-9)
+
+
+def _ticks() -> list[int]:
+    """User, nice, system, idle, waiting for disks, interrupts (two), stolen: of all cores."""
+    found = re.match(r"cpu((?:\s+\d+){8,})", _read("/proc/stat"))
+    return [int(ticks) for ticks in found[1].split()] if found else []
+
+
+def _busy() -> float | None:
+    ticks = _ticks()
+    return (sum(ticks[:3]) + sum(ticks[5:7])) / os.sysconf("SC_CLK_TCK") if ticks else None
+
+
+def _stolen() -> float | None:
+    ticks = _ticks()
+    return ticks[7] / os.sysconf("SC_CLK_TCK") if ticks else None
+
+
+def _own() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _processor() -> str:
+    name = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    return name[1] if name else platform.processor() or platform.machine()
+
+
+def _load_average() -> float | None:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def _read(path: str) -> str:
+    file = Path(path)
+    return file.read_text("utf-8", errors="replace") if file.exists() else ""

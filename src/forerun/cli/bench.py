@@ -1,0 +1,75 @@
+"""`forerun bench`: measure what things cost on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forerun.cli.consoles import print_json, stdout
+from forerun.cli.guard import INTERRUPTED
+from forerun.cli.interrupt import patient
+from forerun.cli.options import option_of, with_options
+from forerun.cli.waiting import counting, open_model, spinner
+from forerun.config import Loading, PassBench
+from forerun.errors import OptionError
+
+if TYPE_CHECKING:
+    from forerun.api import LanguageModel
+
+__all__ = ["bench"]
+
+_DEFAULT = Loading().model
+
+bench = typer.Typer(
+    name="bench", no_args_is_help=True, help="Measure what things cost on this machine."
+)
+
+
+@bench.command("pass")
+@with_options
+def bench_pass(
+    options: PassBench,
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    threads: Annotated[str | None, option_of(Loading, "threads")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
+) -> None:
+    """Time passes of few and many rows, beside other engines and the machine's memory limit.
+
+    With them, reading a prompt and writing plainly. The sides take turns within one run; medians
+    are printed, the machine's load beside them. Ctrl-C ends it and prints what there is.
+    """
+    from forerun.bench.pass_bench import bench_pass as run
+    from forerun.bench.peers import peer_names
+    from forerun.bench.plot import check_plot, draw_passes
+
+    peer_names(options.peers)
+    if options.plot is not None:
+        check_plot(options.plot)
+    if options.shape is not None and model != _DEFAULT:
+        raise OptionError(f"Shape {options.shape} and model {model!r} contradict each other.")
+    loading = Loading.make(model=model, target="native", threads=threads)
+    lm = _open(loading, options.shape)
+    with patient() as interruption, counting("Bench") as progress:
+        report = run(lm, options, is_over=lambda: interruption.came, progress=progress)
+    if as_json:
+        for samples in report.samples_as_json():
+            print_json(samples)
+        print_json(report.as_json())
+    else:
+        stdout().print(report.as_text())
+    if options.plot is not None:
+        draw_passes(report, options.plot)
+    if interruption.came:
+        raise SystemExit(INTERRUPTED)
+
+
+def _open(loading: Loading, shape: str | None) -> LanguageModel:
+    """Open the model, or make one of that shape."""
+    if shape is None:
+        return open_model(loading)
+    from forerun.api import LanguageModel
+    from forerun.bench.shapes import make_model
+
+    with spinner(f"Making a random model of shape {shape}"):
+        return LanguageModel(make_model(shape), loading)
