@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 #include <string>
 
 #include "multiply.h"
 #include "small_floats.h"
+#include "weight_memory.h"
 
 namespace forerun {
 
 namespace {
-
-constexpr std::align_val_t cache_line{64};
 
 std::size_t float_bytes(TensorType type) { return type == TensorType::f32 ? 4 : 2; }
 
@@ -52,8 +50,6 @@ std::size_t stored_row_bytes(TensorType type, std::size_t inputs) {
   return inputs / group_inputs * stored_group(type);
 }
 
-void Matrix::Free::operator()(std::uint8_t* data) const { ::operator delete[](data, cache_line); }
-
 Matrix::Matrix(TensorType type, const std::uint8_t* data, std::size_t outputs, std::size_t inputs)
     : type_(type), outputs_(outputs), inputs_(inputs) {
   if (outputs == 0 || inputs == 0) throw std::invalid_argument("A matrix has no empty side.");
@@ -63,7 +59,7 @@ Matrix::Matrix(TensorType type, const std::uint8_t* data, std::size_t outputs, s
   const std::size_t group_halves = panel_outputs * stored_halves(type);
   scales_at_ = quantised ? groups() * group_values : inputs * panel_outputs * float_bytes(type);
   panel_bytes_ = round_up(scales_at_ + (quantised ? groups() * group_halves * 2 : 0), 64);
-  data_.reset(new (cache_line) std::uint8_t[bytes()]());
+  data_ = weight_memory(bytes());
 
   for (std::size_t output = 0; output < outputs; ++output) {
     const std::uint8_t* stored = data + output * row_bytes;

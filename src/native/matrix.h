@@ -53,16 +53,12 @@ class Matrix {
   }
 
  private:
-  struct Free {
-    void operator()(std::uint8_t* data) const;
-  };
-
   TensorType type_;
   std::size_t outputs_;
   std::size_t inputs_;
   std::size_t scales_at_;
   std::size_t panel_bytes_;
-  std::unique_ptr<std::uint8_t[], Free> data_;
+  std::shared_ptr<std::uint8_t> data_;
 };
 
 }  // namespace forerun

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -302,6 +304,24 @@ def test_a_wrong_matrix_is_refused(arguments: tuple[str, int, int, int], message
     type_name, size, outputs, inputs = arguments
     with pytest.raises(ValueError, match=message):
         _native.Matrix(type_name, np.zeros(size, dtype=np.uint8), outputs, inputs)
+
+
+def test_matrices_share_memory_and_outlive_each_other() -> None:
+    """Matrices of any sizes keep their weights while others come and go, and the last frees all."""
+    random = np.random.default_rng(10)
+    x = normal(1, 96, seed=11)
+    kept: list[tuple[_native.Matrix, Array]] = []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for turn in range(400):
+        outputs = int(random.integers(1, 100)) if turn % 10 else 40_000
+        data = np.full(outputs * 96, turn % 50, dtype=np.float32)
+        native = _native.Matrix("F32", data.view(np.uint8), outputs, 96)
+        kept.append((native, _native.multiply(native, x)))
+        del kept[: -int(random.integers(1, 6))]
+        for matrix, product in kept:
+            assert same_bits(_native.multiply(matrix, x), product)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert sys.platform != "linux" or grown < 250_000  # KiB; there came 600 MiB in all
 
 
 def test_a_wrong_product_is_refused() -> None:
