@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -118,6 +119,10 @@ void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
               turns.first.data(), turns.second.data(), std::move(asked), logits.data(),
               std::move(layers), {}};
   for (const auto& sequence : sequences) batch.sequences.push_back(sequence.get());
+  if (std::set<KVSequence*>(batch.sequences.begin(), batch.sequences.end()).size() !=
+      batch.sequences.size()) {
+    throw nb::value_error("a sequence twice");
+  }
   for (Result& states : hidden) {
     check_shape(states, rows, shape.width);
     batch.hidden.push_back(states.data());

@@ -11,6 +11,8 @@ from forerun.audit.identity import FILTERS, TEMPERATURES, IdentityReport
 from forerun.audit.laws import Finding
 from forerun.audit.mutant_table import MUTANTS
 from forerun.audit.mutants import MutantFinding
+from forerun.audit.row_models import SHAPES
+from forerun.audit.rows import Mismatch, RowsReport
 from forerun.audit.sampler import Power, SamplerFinding
 from forerun.drafters.table import DRAFTERS
 from forerun.models.model import load_model
@@ -23,6 +25,7 @@ def _good() -> Certificate:
         sampler=[SamplerFinding("seeds", 100, Power(0.1), 0.01, 0.05)],
         toys=IdentityReport(tokens=30, cells=2, drafted={"random": 9}),
         real=IdentityReport(tokens=12, cells=1),
+        rows=RowsReport(2_500, ("portable", "avx2"), ["random", "m"], 9_000, 40_000),
         mutants=[MutantFinding(MUTANTS[0], "coins", "noticed")],
     )
 
@@ -35,11 +38,16 @@ def test_a_clean_certificate_is_ok() -> None:
     assert record["identity"]["tokens"] == 42
     assert record["identity"]["model_tokens"] == 12
     assert record["identity"]["mismatches"] == 0
+    assert record["rows"]["cases"] == 2_500
+    assert record["rows"]["mismatches"] == 0
+    assert record["rows"]["instruction_sets"] == ["portable", "avx2"]
     assert record["mutants"]["caught"] == record["mutants"]["total"] == 1
     text = _good().text()
     assert text.startswith("All promises that were tested are kept.")
     assert "Not tested:" in text
     assert "random 0 of 9" in text
+    assert "Rows. 2,500 random cases" in text
+    assert "portable and avx2" in text
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,7 @@ def test_a_clean_certificate_is_ok() -> None:
         ("toys", IdentityReport(mismatches=["position 3"])),
         ("real", IdentityReport(idle=["drafter lookup"])),
         ("control", "laws: off"),
+        ("rows", RowsReport(mismatches=[Mismatch("a model", 7, "avx2", 2, "logits differ")])),
         ("mutants", [MutantFinding(MUTANTS[0], None, "no check noticed")]),
     ],
 )
@@ -75,6 +84,7 @@ def test_many_problems_are_counted_not_poured_out() -> None:
 def test_without_a_model_it_says_so() -> None:
     """What was not tested is part of the certificate."""
     assert "none was given" in Certificate().text()
+    assert "the compiled module is not there" in Certificate().text()
 
 
 @pytest.mark.model
@@ -91,7 +101,9 @@ def test_the_whole_audit_passes() -> None:
     assert certificate.real.tokens >= 2_000
     assert certificate.real.cells >= len(DRAFTERS) * len(TEMPERATURES) * len(FILTERS)
     assert set(certificate.real.drafted) == set(DRAFTERS)
-    assert certificate.caught == len(MUTANTS) >= 14
+    assert certificate.caught == len(certificate.mutants) >= 14
+    assert certificate.rows.cases >= 2_000
+    assert len(certificate.rows.subjects) == len(SHAPES) + 1
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert len(shares) > 1000

@@ -198,6 +198,15 @@ def test_forks_share_pages_and_no_future(tmp_path: Path) -> None:
         np.testing.assert_array_equal(target.score(row).logits[0], alone(target, text, [1]))
 
 
+def test_a_cache_stands_in_a_pass_once(tmp_path: Path) -> None:
+    """Two names for the same keys would write over each other: the compiled pass refuses them."""
+    target = make("llama", tmp_path)
+    first, second = target.open([1, 2]), target.open([1, 2])
+    target._sequences[second] = target._sequences[first]
+    with pytest.raises(ValueError, match="a sequence twice"):
+        target.score([*as_rows(first, 2, [(3, -1)]), *as_rows(second, 2, [(4, -1)])])
+
+
 # Processes and threads.
 
 

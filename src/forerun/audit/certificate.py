@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from forerun.audit.identity import IdentityReport
 from forerun.audit.laws import TOLERANCE, Finding
 from forerun.audit.mutants import MutantFinding
+from forerun.audit.rows import RowsReport
 from forerun.audit.sampler import SamplerFinding
 
 __all__ = ["Certificate"]
@@ -39,6 +40,7 @@ class Certificate:
         sampler: The statistical tests.
         toys: Identity on toys.
         real: Identity on the model.
+        rows: Row-exactness on the native target.
         control: What the ordinary checks find without a mutant; must be nothing.
         mutants: What became of each mutant.
         seconds: Time the audit took.
@@ -54,6 +56,7 @@ class Certificate:
     sampler: list[SamplerFinding] = field(default_factory=list)
     toys: IdentityReport = field(default_factory=IdentityReport)
     real: IdentityReport = field(default_factory=IdentityReport)
+    rows: RowsReport = field(default_factory=RowsReport)
     control: str = ""
     mutants: list[MutantFinding] = field(default_factory=list)
     seconds: float = 0.0
@@ -65,7 +68,7 @@ class Certificate:
         sampler = [f"{f.name}: {f.problem}" for f in self.sampler if f.problem]
         escaped = [f"nothing catches: {m.mutant.name}" for m in self.mutants if not m.caught_by]
         control = [f"without any mutant: {self.control}"] if self.control else []
-        texts = self.toys.problems + self.real.problems
+        texts = self.toys.problems + self.real.problems + self.rows.problems
         return self.basics + laws + self.match_problems + sampler + texts + control + escaped
 
     @property
@@ -104,6 +107,7 @@ class Certificate:
             },
             "sampler": {"tests": [finding.as_json() for finding in self.sampler]},
             "identity": self._identity_as_json(),
+            "rows": self.rows.as_json(),
             "mutants": {
                 "caught": self.caught,
                 "total": len(self.mutants),
@@ -169,6 +173,8 @@ class Certificate:
         yield self._identity("toys", self.toys)
         if self.model is not None:
             yield self._identity(self.model, self.real)
+        if self.rows.cases:
+            yield self._rows()
         yield (
             f"Mutants. Of {len(self.mutants)} wrong versions of our own functions, one line each, "
             f"the same checks catch {self.caught}; unchanged, they "
@@ -187,7 +193,19 @@ class Certificate:
             f"{report.ended_in_draft} texts ended inside a draft. Accepted: {drafters}."
         )
 
+    def _rows(self) -> str:
+        rows = self.rows
+        return (
+            f"Rows. {rows.cases:,} random cases on the native target, {len(rows.subjects)} models, "
+            f"each on {' and '.join(rows.instruction_sets)}, on 1 to 3 threads: prompts split, "
+            "texts mixed in a pass, trees, rollbacks, forks, page borders. "
+            f"{rows.rows:,} rows in {rows.passes:,} passes compared with texts read alone, logits "
+            f"and hidden states bit for bit: {len(rows.mismatches)} cases differ."
+        )
+
     def _not_tested(self) -> Iterator[str]:
         if self.model is None:
             yield "Any real model: none was given."
+        if not self.rows.cases:
+            yield "Rows of the native target: the compiled module is not there."
         yield from NOT_TESTED

@@ -8,10 +8,13 @@ from forerun.audit.coins import coin_problems
 from forerun.audit.grid import short_law_cases
 from forerun.audit.identity import Cell, compare
 from forerun.audit.paths import MatchCase
+from forerun.audit.row_models import SHAPES
+from forerun.audit.rows import check_rows_of, random_subjects
 from forerun.audit.sampler import sampler_tests
 from forerun.audit.stages import ending_cells, ending_stage, toy_stage
 from forerun.audit.warps import warp_problems
 from forerun.audit.worlds import make_world
+from forerun.native import is_there
 
 __all__ = ["CHECKS", "first_problem"]
 
@@ -56,6 +59,13 @@ def ending_problems() -> Iterator[str]:
     yield from compare(stage, list(ending_cells(("model",)))).problems
 
 
+def row_problems() -> Iterator[str]:
+    """Read a few texts on the native target in several ways, where it is compiled."""
+    if is_there():
+        for subject in random_subjects(SHAPES[1::2]):
+            yield from check_rows_of(subject, range(8)).problems
+
+
 CHECKS: dict[str, Callable[[], Iterator[str]]] = {
     "coins": lambda: iter(coin_problems()),
     "warp": lambda: iter(warp_problems()),
@@ -64,16 +74,20 @@ CHECKS: dict[str, Callable[[], Iterator[str]]] = {
     "identity": identity_problems,
     "endings": ending_problems,
     "sampler": sampler_problems,
+    "rows": row_problems,
 }
 """Each yields what is wrong, in words."""
 
 
-def first_problem() -> tuple[str, str] | None:
+def first_problem(first: str = "coins") -> tuple[str, str] | None:
     """Run the checks until one of them finds something: its name and what it found, else None.
 
     A check that breaks down has found something too: a mistake that stops the loop is noticed.
+
+    Args:
+        first: The check to begin with, because it is the likeliest to notice.
     """
-    for name, check in CHECKS.items():
+    for name, check in sorted(CHECKS.items(), key=lambda item: item[0] != first):
         try:
             problem = next(check(), None)
         except Exception as error:  # whatever a wrong line makes production raise

@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from forerun.audit.mutant import Mutant
+from forerun.audit.row_mutant_table import ROW_MUTANTS
 
-__all__ = ["MUTANTS", "Mutant"]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One wrong line.
-
-    Attributes:
-        name: The mistake.
-        happened: Where it was found in the world, or how it comes about.
-        function: "module:qualified name".
-        old: A piece of its source that stands there once.
-        new: What the mistake writes instead.
-    """
-
-    name: str
-    happened: str
-    function: str
-    old: str
-    new: str
-
+__all__ = ["MUTANTS"]
 
 _COINS = "forerun.core.coins:"
 _NOISE = "forerun.core.noise:"
@@ -308,4 +289,4 @@ _ROUNDS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = _CHANCE + _PROPOSALS + _VERDICTS + _WARPS + _ROUNDS
+MUTANTS: tuple[Mutant, ...] = _CHANCE + _PROPOSALS + _VERDICTS + _WARPS + _ROUNDS + ROW_MUTANTS

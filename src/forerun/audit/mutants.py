@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 from forerun.audit.checks import first_problem
-from forerun.audit.mutant_table import Mutant
+from forerun.audit.mutant import Mutant
 from forerun.errors import EngineError
+from forerun.native import is_there, load
 
-__all__ = ["MutantFinding", "living", "try_mutant"]
+__all__ = ["MutantFinding", "can_show", "living", "try_mutant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,17 @@ def try_mutant(mutant: Mutant) -> MutantFinding:
     """Return which check catches the mutant; one that can't be made counts as not caught."""
     try:
         with living(mutant):
-            name, problem = first_problem() or (None, "no check noticed")
+            name, problem = first_problem(mutant.caught_first) or (None, "no check noticed")
     except EngineError as error:
         name, problem = None, str(error)
     return MutantFinding(mutant, name, problem)
+
+
+def can_show(mutant: Mutant) -> bool:
+    """Whether this machine runs the line at all, and on as many instruction sets as it takes."""
+    if mutant.caught_first != "rows":
+        return True
+    return is_there() and len(load().instruction_sets()) >= mutant.instruction_sets
 
 
 def _function(path: str) -> FunctionType:

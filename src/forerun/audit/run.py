@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from forerun.audit.certificate import Certificate
@@ -12,18 +13,24 @@ from forerun.audit.coins import coin_problems, twin_problems
 from forerun.audit.grid import law_cases
 from forerun.audit.identity import Cell, Stage, compare, grid
 from forerun.audit.mutant_table import MUTANTS
-from forerun.audit.mutants import try_mutant
+from forerun.audit.mutants import can_show, try_mutant
 from forerun.audit.paths import match_cases
+from forerun.audit.rows import check_rows_of, random_subjects, subject_of
 from forerun.audit.sampler import sampler_tests
 from forerun.audit.stages import ending_cells, ending_stage, model_stage, toy_cells, toy_stage
 from forerun.audit.warps import warp_problems
 from forerun.drafters.table import DRAFTERS
+from forerun.errors import UnsupportedModelError
 from forerun.models.model import Model
+from forerun.native import is_there
 
 __all__ = ["Progress", "run_audit"]
 
 Progress = Callable[[str, float], None]
 """Told what is being tested, and which share of the audit is done, from 0 to 1."""
+
+_ROW_CASES, _MODEL_ROW_CASES = 360, 8  # of each random model, of the given one
+_ROW_LAYERS, _ROW_LENGTH = 2, 18  # of the given one: just past a page
 
 Tick = Callable[[float], None]
 Part = Callable[[Certificate, Tick], None]
@@ -70,6 +77,8 @@ def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Pa
     if model is not None:
         length = 24 if thorough else 10
         yield f"identity on {model.name}", 6.0 * length, partial(_model, model, length)
+    if is_there():
+        yield "rows", 40.0 * (10 if thorough else 1), partial(_rows, model, thorough)
     yield "mutants", 20, _mutants
 
 
@@ -130,8 +139,26 @@ def _model(model: Model, max_tokens: int, certificate: Certificate, tick: Tick) 
     certificate.real.add(compare(stage, cells, lambda share: tick(0.05 + 0.95 * share)))
 
 
+def _rows(model: Model | None, thorough: bool, certificate: Certificate, tick: Tick) -> None:
+    times = 10 if thorough else 1
+    batches = [(subject, _ROW_CASES * times) for subject in random_subjects()]
+    if model is not None:
+        # Its first layers: the shapes are the model's, and without vector instructions it is slow.
+        layers = min(_ROW_LAYERS, model.architecture.num_layers)
+        with suppress(UnsupportedModelError):  # then its target is not the native one
+            cut = subject_of(model.cut(layers), longest=_ROW_LENGTH, steps=2)
+            batches.append((cut, _MODEL_ROW_CASES * times))
+    for i, (subject, cases) in enumerate(batches):
+
+        def inner(share: float, i: int = i) -> None:
+            tick((i + share) / len(batches))
+
+        certificate.rows.add(check_rows_of(subject, range(cases), inner))
+
+
 def _mutants(certificate: Certificate, tick: Tick) -> None:
     certificate.control = ": ".join(first_problem() or ())
-    for i, mutant in enumerate(MUTANTS):
-        tick(i / len(MUTANTS))
+    mutants = [mutant for mutant in MUTANTS if can_show(mutant)]
+    for i, mutant in enumerate(mutants):
+        tick(i / len(mutants))
         certificate.mutants.append(try_mutant(mutant))
