@@ -15,6 +15,43 @@ def instruction_sets() -> list[str]: ...
 def instruction_set() -> str: ...
 def use_instruction_set(name: str) -> None: ...
 
+# ---- bind_warp.cpp: the warp and what it chooses (twins: core/warp.py, core/softmax.py)
+
+class Warp:
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        least_score: float,
+        penalties: Sequence[float],
+        shift: NDArray[np.float64] | None,
+        stops: Sequence[int],
+    ) -> None: ...
+    def choose(
+        self,
+        logits: NDArray[np.float32],
+        prompt: NDArray[np.uint32],
+        counts: dict[int, int],
+        bans_stops: bool,
+        seed: int,
+        sample: int,
+        position: int,
+    ) -> int | None: ...
+    def scores(
+        self,
+        logits: NDArray[np.float32],
+        prompt: NDArray[np.uint32],
+        counts: dict[int, int],
+        bans_stops: bool,
+    ) -> NDArray[np.float64] | None: ...
+
+def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]: ...
+def exponentials(x: NDArray[np.float64]) -> NDArray[np.float64]: ...
+def log_normaliser(logits: NDArray[np.float32]) -> tuple[float, float]: ...
+
 # ---- bind_matrix.cpp: packed weights and their products (twin: targets/quantised_product.py)
 
 class Matrix:

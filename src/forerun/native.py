@@ -1,4 +1,4 @@
-"""The compiled module, if it is there, and the noise that it makes.
+"""The compiled module, if it is there, and core's twins that use it: the noise and the warp.
 
 A tree of sources without the compiled module works: its numpy twins give the same bits, later.
 Only what is asked for by name, such as the native target, needs it, and says so.
@@ -7,18 +7,33 @@ Only what is asked for by name, such as the native target, needs it, and says so
 from __future__ import annotations
 
 import importlib
+import math
 import threading
+from collections.abc import Collection
 from functools import cache
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.config import Sampling
 from forerun.core.noise import Noise
-from forerun.core.warp import Scores
+from forerun.core.warp import Law, Scores, State, Warp
 from forerun.errors import NativeModuleError, OptionError
 
-__all__ = ["NativeNoise", "fast_noise", "is_there", "load", "use_instructions"]
+if TYPE_CHECKING:
+    from forerun import _native
+
+__all__ = [
+    "NativeNoise",
+    "NativeWarp",
+    "fast_noise",
+    "fast_warp",
+    "is_there",
+    "load",
+    "use_instructions",
+]
 
 _choosing = threading.Lock()
 _chosen: list[str] = []  # one at most: a process computes with one instruction set
@@ -111,3 +126,80 @@ class NativeNoise(Noise):
 def fast_noise(seed: int, sample: int = 0) -> Noise:
     """Return the noise of one text from the fastest twin that is there: which, no text can tell."""
     return NativeNoise(seed, sample) if is_there() else Noise(seed, sample)
+
+
+class NativeWarp(Warp):
+    """The compiled twin of `Warp`: the same scores, tokens and log-probabilities, bit for bit.
+
+    Rows that hold no law are left to the slow twin, which says what is wrong with them.
+
+    Raises:
+        OptionError: As `Warp`.
+        NativeModuleError: There is no compiled module.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        vocab_size: int,
+        stop_ids: Collection[int] = (),
+        min_tokens: int = 0,
+    ) -> None:
+        super().__init__(sampling, vocab_size, stop_ids, min_tokens)
+        self._native = load()
+        self._warp: _native.Warp = self._native.Warp(
+            vocab_size=vocab_size,
+            temperature=sampling.temperature,
+            top_k=min(sampling.top_k, vocab_size),
+            top_p=sampling.top_p,
+            least_score=math.log(sampling.min_p) if sampling.min_p > 0 else -math.inf,
+            penalties=(
+                sampling.repetition_penalty,
+                sampling.presence_penalty,
+                sampling.frequency_penalty,
+            ),
+            shift=self._shift if self._shift.any() else None,
+            stops=self._stops.tolist(),
+        )
+        # Every state of a text shares its prompt's set: the ids in order are made once.
+        self._prompt: frozenset[int] = frozenset()
+        self._prompt_ids = np.empty(0, np.uint32)
+
+    def token(self, logits: NDArray[np.float32], state: State, noise: Noise, position: int) -> int:
+        """Return the target's token without warping, or making noise for, what can't win."""
+        if type(noise) is not NativeNoise:  # numbers from elsewhere, as in the audit
+            return super().token(logits, state, noise, position)
+        token = self._warp.choose(
+            np.ascontiguousarray(logits), *self._text(state), noise.seed, noise.sample, position
+        )
+        return super().token(logits, state, noise, position) if token is None else token
+
+    def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
+        """Return the log-weights of the law of the next token."""
+        scores = self._warp.scores(np.ascontiguousarray(logits), *self._text(state))
+        return super().scores(logits, state) if scores is None else scores
+
+    def law(self, logits: NDArray[np.float32], state: State) -> Law:
+        """Return p, float64 [vocabulary]."""
+        law: Law = self._native.softmax(self.scores(logits, state))
+        return law
+
+    def log_normaliser(self, logits: NDArray[np.float32]) -> tuple[float, float]:
+        """Return what turns logits into the model's own log-probabilities, before any warp."""
+        found: tuple[float, float] = self._native.log_normaliser(np.ascontiguousarray(logits))
+        return found
+
+    def _text(self, state: State) -> tuple[NDArray[np.uint32], dict[int, int], bool]:
+        """Return what the compiled warp must know of the text: nothing that can't matter."""
+        if state.prompt is not self._prompt:
+            self._prompt, self._prompt_ids = state.prompt, np.array(sorted(state.prompt), np.uint32)
+        counts = state.counts if state.counting else {}
+        return self._prompt_ids, counts, state.generated < self.min_tokens
+
+
+def fast_warp(
+    sampling: Sampling, vocab_size: int, stop_ids: Collection[int] = (), min_tokens: int = 0
+) -> Warp:
+    """Return the warp of one request from the fastest twin: which, no text can tell."""
+    twin = NativeWarp if is_there() else Warp
+    return twin(sampling, vocab_size, stop_ids, min_tokens)

@@ -5,6 +5,7 @@
 NB_MODULE(_native, m) {
   m.doc() = "Forerun's compiled twins; the package's numpy code is their slow counterpart.";
   forerun::bind_noise(m);
+  forerun::bind_warp(m);
   forerun::bind_matrix(m);
   forerun::bind_pass(m);
   forerun::bind_machine(m);

@@ -1,42 +1,10 @@
 // The noise eight blocks at a time.
 
-#include <immintrin.h>
-
+#include "lanes_avx512.h"
 #include "noise_draw.h"
 
 namespace forerun {
 
-namespace {
-
-struct Avx512 {
-  using Words = std::uint64_t __attribute__((vector_size(64)));
-  using Reals = double __attribute__((vector_size(64)));
-  static constexpr std::size_t width = 8;
-
-  static Words counting_from(std::uint64_t first) {
-    return Words{0, 1, 2, 3, 4, 5, 6, 7} + first;
-  }
-  static Words multiply(Words a, std::uint32_t b) {
-    const __m512i words = noise::bits_as<__m512i>(a);
-    return noise::bits_as<Words>(_mm512_mul_epu32(words, _mm512_set1_epi64(b)));
-  }
-  static void store(const Words (&word)[4], std::uint32_t* token) {
-    const __m512i front = noise::bits_as<__m512i>(Words(word[0] | (word[1] << 32)));
-    const __m512i back = noise::bits_as<__m512i>(Words(word[2] | (word[3] << 32)));
-    const __m512i first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
-    const __m512i second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
-    _mm512_storeu_si512(token, _mm512_permutex2var_epi64(front, first, back));
-    _mm512_storeu_si512(token + 16, _mm512_permutex2var_epi64(front, second, back));
-  }
-  static Words load(const std::uint32_t* token) {
-    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(token));
-    return noise::bits_as<Words>(_mm512_cvtepu32_epi64(words));
-  }
-};
-
-}  // namespace
-
-const NoiseKernels avx512_noise = {noise::Maker<Avx512>::make, noise::Drawer<Avx512>::draw,
-                                  noise::Maker<Avx512>::of_words};
+const NoiseKernels avx512_noise = noise::kernels_of<noise::Avx512>();
 
 }  // namespace forerun

@@ -28,15 +28,6 @@ inline double bound_of(std::uint32_t high) {
   return bound_at_zero_bits - bound_per_bit * bits_as<std::int32_t>(h);
 }
 
-// Whether any of these, each with `more` added, is at least `least`. Rounding is monotone: if the
-// sum with a bound falls short of `least`, so does the sum with the noise itself.
-template <std::size_t count>
-inline bool any_reaches(const double* scores, double more, double least) {
-  std::int64_t found = 0;
-  for (std::size_t i = 0; i < count; ++i) found |= scores[i] + more >= least;
-  return found != 0;
-}
-
 // Where the largest score stands first, or the first NaN.
 inline std::size_t best_score(const double* scores, std::size_t vocab_size) {
   constexpr std::size_t part = 64;
@@ -54,63 +45,99 @@ inline std::size_t best_score(const double* scores, std::size_t vocab_size) {
   return best;
 }
 
+// Scores as they are. `above` is at least `exact`, and cheap.
+struct PlainScores {
+  const double* scores;
+  double exact(std::size_t token) const { return scores[token]; }
+  double above(std::size_t token) const { return scores[token]; }
+};
+
+// Finds argmax(score + noise) of the tokens it is offered, ties to the lowest. The first one
+// had better have a high score: with it as the one to beat, most others fall at once.
 template <class Lanes>
 class Drawer {
  public:
-  static std::size_t draw(const NoiseAddress& at, const double* scores, std::size_t vocab_size) {
-    // The best score first: with it as the one to beat, most tokens fall at once.
-    const std::size_t start = best_score(scores, vocab_size);
-    if (!(scores[start] - scores[start] == 0)) return start;  // infinite or no number
-    Drawer drawer(at, scores);
-    drawer.best_ = start;
-    drawer.highest_ = drawer.value(start);
+  Drawer(const NoiseAddress& at, std::size_t token, double score)
+      : wide_(at), single_(at), best_(token), highest_(value(token, score)) {}
+
+  std::size_t best() const { return best_; }
+
+  // One token, without its logarithms if it can't win.
+  void offer(std::size_t token, double score) {
+    if (score + largest_noise < highest_) return;
+    const auto high = Maker<Scalar>::philox(single_, token / 4, domain_high);
+    const auto word = static_cast<std::uint32_t>(high.word[token % 4]);
+    if (score + bound_of(word) >= highest_) take(token, score);
+  }
+
+  // All tokens below `count`.
+  template <class Scores>
+  void offer_all(const Scores& scores, std::size_t count) {
     std::size_t first = 0;
-    for (; first + tokens <= vocab_size; first += tokens) drawer.look_at_full(first);
-    for (; first < vocab_size; ++first) drawer.try_token(first);
-    return drawer.best_;
+    for (; first + tokens <= count; first += tokens) look_at_full(scores, first);
+    for (; first < count; ++first) offer(first, scores.exact(first));
   }
 
  private:
   static constexpr std::size_t tokens = Maker<Lanes>::tokens;
 
-  Drawer(const NoiseAddress& at, const double* scores) : wide_(at), single_(at), scores_(scores) {}
-
-  void look_at_full(std::size_t first) {
-    const double* scores = scores_ + first;
-    if (!any_reaches<tokens>(scores, largest_noise, highest_)) return;
+  // Rounding is monotone: if a sum with a bound falls short of the highest, so does the sum with
+  // the noise itself.
+  template <class Scores>
+  void look_at_full(const Scores& scores, std::size_t first) {
+    std::int64_t found = 0;
+    for (std::size_t i = 0; i < tokens; ++i) {
+      found |= scores.above(first + i) + largest_noise >= highest_;
+    }
+    if (!found) return;
     std::uint32_t high[tokens];
     Lanes::store(Maker<Lanes>::philox(wide_, first / 4, domain_high).word, high);
     double bound[tokens];
+    found = 0;
     for (std::size_t i = 0; i < tokens; ++i) {
-      bound[i] = scores[i] + bound_of(high[i]);
+      bound[i] = scores.above(first + i) + bound_of(high[i]);
+      found |= bound[i] >= highest_;
     }
-    if (!any_reaches<tokens>(bound, 0.0, highest_)) return;
+    if (!found) return;
     for (std::size_t i = 0; i < tokens; ++i) {
-      if (bound[i] >= highest_) try_token(first + i);
+      if (bound[i] >= highest_) take(first + i, scores.exact(first + i));
     }
   }
 
-  void try_token(std::size_t token) {
-    const double here = value(token);
+  void take(std::size_t token, double score) {
+    const double here = value(token, score);
     if (here > highest_ || (here == highest_ && token < best_)) {
       highest_ = here;
       best_ = token;
     }
   }
 
-  // scores + noise, with the very noise that `make` gives.
-  double value(std::size_t token) const {
+  // score + noise, with the very noise that `make` gives.
+  double value(std::size_t token, double score) const {
     const auto high = Maker<Scalar>::philox(single_, token / 4, domain_high);
     const auto low = Maker<Scalar>::philox(single_, token / 4, domain_low);
-    return scores_[token] + Maker<Scalar>::gumbel(high.word[token % 4], low.word[token % 4]);
+    return score + Maker<Scalar>::gumbel(high.word[token % 4], low.word[token % 4]);
   }
 
   const typename Maker<Lanes>::Place wide_;
   const Maker<Scalar>::Place single_;
-  const double* scores_;
-  std::size_t best_ = 0;
-  double highest_ = 0;
+  std::size_t best_;
+  double highest_;
 };
+
+template <class Lanes>
+std::size_t draw(const NoiseAddress& at, const double* scores, std::size_t vocab_size) {
+  const std::size_t start = best_score(scores, vocab_size);
+  if (!(scores[start] - scores[start] == 0)) return start;  // infinite or no number
+  Drawer<Lanes> drawer(at, start, scores[start]);
+  drawer.offer_all(PlainScores{scores}, vocab_size);
+  return drawer.best();
+}
+
+template <class Lanes>
+constexpr NoiseKernels kernels_of() {
+  return {Maker<Lanes>::make, draw<Lanes>, Maker<Lanes>::of_words};
+}
 
 }  // namespace
 }  // namespace noise

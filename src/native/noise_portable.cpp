@@ -4,8 +4,6 @@
 
 namespace forerun {
 
-const NoiseKernels portable_noise = {noise::Maker<noise::Scalar>::make,
-                                     noise::Drawer<noise::Scalar>::draw,
-                                     noise::Maker<noise::Scalar>::of_words};
+const NoiseKernels portable_noise = noise::kernels_of<noise::Scalar>();
 
 }  // namespace forerun

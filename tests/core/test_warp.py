@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.config import Sampling
 from forerun.core.noise import Noise
-from forerun.core.warp import State, Warp, keep_top_p, law, likeliest, log_probabilities
+from forerun.core.warp import State, Warp, keep_top_p, law, likeliest
 from forerun.errors import EngineError, OptionError
 
 pytestmark = pytest.mark.filterwarnings("error")  # an overflow on the way is noticed
@@ -476,18 +476,41 @@ def test_the_boldest_options_keep_every_logit_finite() -> None:
 # ---- log-probabilities
 
 
+def log_probabilities(logits: Sequence[float]) -> NDArray[np.float64]:
+    return Warp(Sampling.make(), len(logits)).log_probabilities(np.array(logits, np.float32))
+
+
 @given(st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=12))
 def test_log_probabilities_are_the_log_softmax(logits: list[float]) -> None:
     """Of the logits as they came, in double precision."""
     best = max(logits)
     total = math.log(math.fsum(math.exp(x - best) for x in logits))
-    found = log_probabilities(np.array(logits, np.float32))
+    found = log_probabilities(logits)
     assert found.dtype == np.float64
     assert found == pytest.approx([x - best - total for x in logits], rel=1e-12, abs=1e-12)
 
 
 def test_log_probabilities_of_far_logits_do_not_overflow() -> None:
     """Shifted before exponentiation; what the model rules out has -inf."""
-    assert log_probabilities(np.array([3e38, 3e38, -3e38, NEVER], np.float32)).tolist() == (
+    assert log_probabilities([3e38, 3e38, -3e38, NEVER]).tolist() == (
         pytest.approx([-math.log(2), -math.log(2), -6e38, NEVER], rel=1e-6)
     )
+
+
+@given(st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=12), st.data())
+def test_one_log_probability_is_one_of_all(logits: list[float], data: st.DataObject) -> None:
+    """A token's own is, to the bit, what stands at its place in the row of all."""
+    token = data.draw(st.integers(0, len(logits) - 1))
+    row = np.array(logits, np.float32)
+    one = Warp(Sampling.make(), len(logits)).log_probability(row, token)
+    assert one == log_probabilities(logits)[token]
+
+
+def test_a_token_is_drawn_from_the_warped_scores() -> None:
+    """The token of a place is argmax(scores + noise) there, whatever was filtered."""
+    row = np.array([0, 1, 2, 3, 2, 1], np.float32)
+    warp = Warp(Sampling.make(temperature=2, top_k=3, banned_tokens=(3,)), 6)
+    noise = Noise(5)
+    for position in range(50):
+        expected = int(np.argmax(warp.scores(row, State()) + noise.gumbel(position, 6)))
+        assert warp.token(row, State(), noise, position) == expected

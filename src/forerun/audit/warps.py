@@ -1,4 +1,4 @@
-"""The production warp against the slow twin, setting by setting, along texts and forks."""
+"""The production warps against the slow twin, setting by setting, along texts and forks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from forerun.config import Generation
 from forerun.core.noise import Noise
 from forerun.core.warp import Warp, law
 from forerun.errors import ForerunError
+from forerun.native import fast_warp
 
 __all__ = ["warp_problems"]
 
@@ -40,7 +41,7 @@ def _law_problems() -> Iterator[str]:
     outputs = ((), (0,), (0, 0), (2, 0, 2, 5), (1, 3, 1, 1))
     for (name, setting), least in itertools.product((SETTINGS | _MORE).items(), (0, 2)):
         options = Generation.make(**setting, min_tokens=least)
-        warp = Warp(options, _VOCAB, _STOPS, least)
+        warp, fast = (make(options, _VOCAB, _STOPS, least) for make in (Warp, fast_warp))
         for seed, output in itertools.product(range(4), outputs):
             noise = Noise(seed).gumbel(len(output), _VOCAB)
             # Every other time in steps of a half, so that there are ties.
@@ -54,6 +55,8 @@ def _law_problems() -> Iterator[str]:
             except ForerunError as error:
                 yield f"{name} fails after {output}: {error}"
                 continue
+            if fast.law(logits, state).tobytes() != p.tobytes():
+                yield f"{name}, after {output}: the compiled law is another"
             difference = float(np.abs(p - wanted).max())
             if not difference <= WARP_TOLERANCE:
                 yield f"{name}, after {output}: a probability is off by {difference:.3g}"

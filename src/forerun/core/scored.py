@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.core.noise import Noise
 from forerun.core.tree import ROOT, Draft
 from forerun.core.warp import Law, Scores, State, Warp, law
 from forerun.errors import EngineError
@@ -51,10 +52,14 @@ class ScoredDraft:
         """Return the log-weights of the token after `node`, under the whole warp."""
         return self.warp.scores(self.logits[node + 1], self.state(node))
 
+    def token(self, node: int, noise: Noise, position: int) -> int:
+        """Return the target's token after `node`, which stands at `position`."""
+        return self.warp.token(self.logits[node + 1], self.state(node), noise, position)
+
     def law(self, node: int) -> Law:
         """Return p after `node`: float64 [vocabulary]; do not write to it."""
         if node not in self._laws:  # the rules that sample look several times
-            self._laws[node] = law(self.scores(node))
+            self._laws[node] = self.warp.law(self.logits[node + 1], self.state(node))
         return self._laws[node]
 
     def ungreedy_law(self, node: int) -> Law:

@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.config import Sampling
+from forerun.core.noise import Noise
+from forerun.core.softmax import log_normaliser, softmax
 from forerun.errors import EngineError, OptionError
 
-__all__ = ["Law", "Scores", "State", "Warp", "law", "likeliest", "log_probabilities"]
+__all__ = ["Law", "Scores", "State", "Warp", "law", "likeliest"]
 
 Scores = NDArray[np.float64]
 """float64 [vocabulary]: log-weights up to a constant, -inf where the warp left nothing."""
@@ -149,17 +151,35 @@ class Warp:
         scores = keep_top_p(scores, self.sampling.top_p)
         return keep_min_p(scores, self.sampling.min_p)
 
+    # What follows is all that is asked of a row. A faster twin of this class overrides it, and
+    # gives the same bits; core itself knows numpy only.
+
+    def token(self, logits: NDArray[np.float32], state: State, noise: Noise, position: int) -> int:
+        """Return the target's token at `position`: argmax(log p + g), ties to the lowest id."""
+        return noise.draw(self.scores(logits, state), position)
+
+    def law(self, logits: NDArray[np.float32], state: State) -> Law:
+        """Return p, float64 [vocabulary]."""
+        return law(self.scores(logits, state))
+
+    def log_normaliser(self, logits: NDArray[np.float32]) -> tuple[float, float]:
+        """Return what turns logits into the model's own log-probabilities, before any warp."""
+        return log_normaliser(logits)
+
+    def log_probability(self, logits: NDArray[np.float32], token: int) -> float:
+        """Return one of `log_probabilities`."""
+        highest, log_sum = self.log_normaliser(logits)
+        return (float(logits[token]) - highest) - log_sum
+
+    def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the model's own log-probabilities, before any warp: log softmax in float64."""
+        highest, log_sum = self.log_normaliser(logits)
+        return np.asarray((logits.astype(np.float64) - highest) - log_sum)
+
 
 def law(scores: Scores) -> Law:
     """Return the probabilities of log-weights (softmax), float64 [vocabulary]."""
-    weights = np.exp(scores - scores.max())
-    return np.asarray(weights / weights.sum())
-
-
-def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the model's own log-probabilities, before any warp: log softmax in float64."""
-    shifted = logits.astype(np.float64) - float(logits.max())
-    return np.asarray(shifted - math.log(float(np.exp(shifted).sum())))
+    return softmax(scores)
 
 
 def likeliest(scores: Scores, most: int) -> list[int]:

@@ -10,10 +10,9 @@ from forerun.config import Generation
 from forerun.core.coins import AddressedCoins, Coins
 from forerun.core.rules import Chance, make_rule
 from forerun.core.stop import Decoder, FinishReason, Stop
-from forerun.core.warp import Warp
 from forerun.errors import CapabilityError, PromptError
 from forerun.events import Result, Stats, TokenEvent
-from forerun.native import fast_noise
+from forerun.native import fast_noise, fast_warp
 from forerun.targets.protocol import Target
 
 __all__ = ["AUTO_DRAFT_LENGTH", "Ask", "Request"]
@@ -59,7 +58,7 @@ class Request:
         self._check(target)
         room = target.context_length - len(ask.prompt)
         self.stop = Stop(ask.options, ask.eos_ids, ask.decoder, room)
-        self.warp = Warp(
+        self.warp = fast_warp(
             ask.options,
             target.vocab_size,
             # A text that ignores its end needn't be kept from it.

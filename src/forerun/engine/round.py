@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from forerun.core.rules import Verdict
 from forerun.core.scored import ScoredDraft
 from forerun.core.tree import ROOT, Draft
-from forerun.core.warp import likeliest, log_probabilities
+from forerun.core.warp import likeliest
 from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
 from forerun.engine.request import Request
 from forerun.errors import EngineError
@@ -149,9 +149,12 @@ def _token_event(
 ) -> TokenEvent:
     """Describe the token that follows draft node `before`: draft node `node`, or the target's."""
     draft = scored.draft
-    log_p = log_probabilities(scored.logits[before + 1])
-    count = request.options.top_logprobs
-    top = likeliest(log_p, count) if count else []
+    logits = scored.logits[before + 1]
+    top: tuple[tuple[int, float], ...] = ()
+    if request.options.top_logprobs:
+        log_p = request.warp.log_probabilities(logits)
+        best = likeliest(log_p, request.options.top_logprobs)
+        top = tuple((t, float(log_p[t])) for t in best)
     token = verdict.token if node is None else draft.nodes[node].token
     return TokenEvent(
         request=request.name,
@@ -161,8 +164,8 @@ def _token_event(
         source=verdict.kind if node is None else "accepted",
         drafter=None if node is None else draft.nodes[node].drafter,
         rank=None if node is None else draft.children(before).index(node),
-        logprob=float(log_p[token]),
-        top=tuple((t, float(log_p[t])) for t in top),
+        logprob=request.warp.log_probability(logits, token),
+        top=top,
         round=request.round,
     )
 

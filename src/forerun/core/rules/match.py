@@ -43,7 +43,7 @@ class Match:
         path: list[int] = []
         while True:
             position = scored.position + len(path)
-            token = target_token(scored.scores(node), chance.noise, position)
+            token = scored.token(node, chance.noise, position)
             child = scored.draft.child(node, token)
             if child is None:
                 failed = bool(scored.draft.children(node))

@@ -1,0 +1,110 @@
+// The warp, the token it chooses and the logarithms of laws, for Python.
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "warp.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace forerun {
+
+namespace {
+
+using Numbers = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Logits = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Tokens = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+Numbers owned(std::unique_ptr<double[]> row, std::size_t size) {
+  double* const data = row.get();
+  nb::capsule owner(row.release(), [](void* p) noexcept { delete[] static_cast<double*>(p); });
+  return Numbers(data, {size}, owner);
+}
+
+TextSoFar text_of(const Tokens& prompt, const nb::dict& counts, bool bans_stops) {
+  TextSoFar text{prompt.data(), prompt.shape(0), {}, bans_stops};
+  text.counts.reserve(counts.size());
+  for (const auto& [token, times] : counts) {
+    text.counts.emplace_back(nb::cast<std::uint32_t>(token), nb::cast<double>(times));
+  }
+  return text;
+}
+
+void check(const Warp& warp, const Logits& logits) {
+  if (logits.shape(0) != warp.vocab_size()) throw std::invalid_argument("a row of a wrong size");
+}
+
+std::optional<std::size_t> choose(const Warp& warp, const Logits& logits, const Tokens& prompt,
+                                  const nb::dict& counts, bool bans_stops, std::uint64_t seed,
+                                  std::uint32_t sample, std::uint32_t position) {
+  check(warp, logits);
+  const TextSoFar text = text_of(prompt, counts, bans_stops);
+  std::size_t token = 0;
+  const RowState state = warp.choose(logits.data(), text, {seed, sample, position}, token);
+  return state == RowState::sound ? std::optional(token) : std::nullopt;
+}
+
+std::optional<Numbers> scores(const Warp& warp, const Logits& logits, const Tokens& prompt,
+                              const nb::dict& counts, bool bans_stops) {
+  check(warp, logits);
+  auto row = std::make_unique<double[]>(warp.vocab_size());
+  const TextSoFar text = text_of(prompt, counts, bans_stops);
+  if (warp.score(logits.data(), text, row.get()) != RowState::sound) return std::nullopt;
+  return owned(std::move(row), warp.vocab_size());
+}
+
+template <class Make>
+Numbers made(const Doubles& x, Make make) {
+  auto row = std::make_unique<double[]>(x.shape(0));
+  make(x.data(), x.shape(0), row.get());
+  return owned(std::move(row), x.shape(0));
+}
+
+std::pair<double, double> normaliser(const Logits& logits) {
+  const LogNormaliser found = log_normaliser(logits.data(), logits.shape(0));
+  return {found.highest, found.log_sum};
+}
+
+void make_warp(Warp* warp, std::size_t vocab_size, double temperature, std::size_t top_k,
+               double top_p, double least_score, const std::vector<double>& penalties,
+               const std::optional<Doubles>& shift, std::vector<std::size_t> stops) {
+  WarpSettings settings{temperature,     top_k,           top_p,           least_score,
+                        penalties.at(0), penalties.at(1), penalties.at(2), {},
+                        std::move(stops)};
+  if (shift) settings.shift.assign(shift->data(), shift->data() + shift->shape(0));
+  new (warp) Warp(std::move(settings), vocab_size);
+}
+
+}  // namespace
+
+void bind_warp(nb::module_& m) {
+  nb::class_<Warp>(m, "Warp", "The warp of one request; twin of core.warp.Warp.")
+      .def("__init__", &make_warp, nb::kw_only(), "vocab_size"_a, "temperature"_a, "top_k"_a,
+           "top_p"_a, "least_score"_a, "penalties"_a, "shift"_a.none(), "stops"_a)
+      .def("choose", &choose, "logits"_a.noconvert(), "prompt"_a.noconvert(), "counts"_a,
+           "bans_stops"_a, "seed"_a, "sample"_a, "position"_a,
+           "The token that law and noise choose; None if the row holds no law.")
+      .def("scores", &scores, "logits"_a.noconvert(), "prompt"_a.noconvert(), "counts"_a,
+           "bans_stops"_a, "Warped log-weights, float64; None if the row holds no law.");
+  m.def(
+      "softmax", [](const Doubles& x) { return made(x, softmax); }, "scores"_a.noconvert(),
+      "Probabilities of log-weights, float64, the highest of them finite.");
+  m.def(
+      "exponentials", [](const Doubles& x) { return made(x, exponentials); }, "x"_a.noconvert(),
+      "exp(x) of numbers up to 0, float64: the bits of core.softmax.exponential.");
+  m.def("log_normaliser", &normaliser, "logits"_a.noconvert(),
+        "The largest logit, and the logarithm of the sum of exp(logit - largest).");
+}
+
+}  // namespace forerun

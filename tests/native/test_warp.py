@@ -1,0 +1,236 @@
+"""The compiled warp: its scores, laws, tokens and log-probabilities are numpy's to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from forerun import native
+from forerun.config import Sampling
+from forerun.core.noise import Noise
+from forerun.core.softmax import exponential
+from forerun.core.warp import State, Warp
+from forerun.errors import EngineError, OptionError
+from forerun.native import NativeNoise, NativeWarp, fast_warp, load
+
+NEVER = -np.inf
+Row = NDArray[np.float32]
+
+
+@pytest.fixture(autouse=True, params=["portable", "avx2", "avx512"], scope="module")
+def _instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs on every instruction set that this machine has."""
+    module = load()
+    if request.param not in module.instruction_sets():
+        pytest.skip(f"this machine has no {request.param}")
+    own = module.instruction_set()
+    module.use_instruction_set(request.param)
+    yield
+    module.use_instruction_set(own)
+
+
+def complaint(warp: Warp, row: Row, state: State) -> str | None:
+    """What the warp says is wrong with a row."""
+    try:
+        warp.token(row, state, NativeNoise(1), 0)
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+def same(row: Row, options: Sampling, output: Sequence[int] = (), *, least: int = 0) -> None:
+    """Both twins agree on all that can be asked of a row, after a text that ends in `output`."""
+    size = len(row)
+    ours, fast = (twin(options, size, [size - 1], least) for twin in (Warp, NativeWarp))
+    state = ours.start([0, size // 2])
+    for token in output:
+        state = state.advance(token)
+    before = row.tobytes()
+    told = complaint(ours, row, state)
+    assert complaint(fast, row, state) == told
+    if told is not None:
+        return
+    scores = ours.scores(row, state)
+    assert fast.scores(row, state).tobytes() == scores.tobytes()
+    assert fast.law(row, state).tobytes() == ours.law(row, state).tobytes()
+    assert fast.log_normaliser(row) == ours.log_normaliser(row)
+    for position in range(3):
+        expected = ours.token(row, state, Noise(9), position)
+        assert fast.token(row, state, NativeNoise(9), position) == expected
+    assert row.tobytes() == before
+
+
+# ---- any row, any settings
+
+logits = st.one_of(
+    st.integers(-3, 3).map(float),
+    st.floats(-40, 40, width=32),
+    st.sampled_from([NEVER, -0.0, 3e38, -3e38, 1e-45, 1.0, 1.0000001]),
+)
+rows = st.lists(logits, min_size=1, max_size=150).map(lambda row: np.array(row, np.float32))
+signed = st.floats(-5, 5)
+filters = {
+    "temperature": st.sampled_from([0.0, 5e-324, 1e-300, 0.5, 1.0, 1e3]) | st.floats(1e-3, 1e3),
+    "top_k": st.sampled_from([0, 1, 2, 10**30]) | st.integers(0, 160),
+    "top_p": st.sampled_from([1e-300, 0.25, 0.5, 1 - 2.0**-53, 1.0]) | st.floats(1e-6, 1),
+    "min_p": st.sampled_from([0.0, 5e-324, 0.5, 1.0]) | st.floats(0, 1),
+}
+changes = {
+    "repetition_penalty": st.sampled_from([0.5, 1.0, 2.0]) | st.floats(0.1, 10),
+    "presence_penalty": signed,
+    "frequency_penalty": signed,
+}
+
+
+@given(rows, st.fixed_dictionaries({}, optional=filters))
+def test_rows_as_they_come_are_numpys(row: Row, values: dict[str, object]) -> None:
+    """Any logits, ties, -inf and subnormal numbers among them, under any filters."""
+    same(row, Sampling.make(**values))
+
+
+@given(rows, st.fixed_dictionaries({}, optional=filters | changes), st.data())
+def test_rows_with_all_that_changes_them_are_numpys(
+    row: Row, values: dict[str, object], data: st.DataObject
+) -> None:
+    """Masks, bias, penalties and the ban of stops, on top of any filters."""
+    tokens = st.integers(0, len(row) - 1)
+    values["logit_bias"] = data.draw(st.dictionaries(tokens, signed | st.sampled_from([1e10])))
+    values["banned_tokens"] = tuple(data.draw(st.lists(tokens, max_size=3)))
+    output = data.draw(st.lists(tokens, max_size=6))
+    least = data.draw(st.integers(0, 8))
+    try:
+        options = Sampling.make(**values)
+        same(row, options, output, least=least)
+    except OptionError:
+        pass  # nothing is left to write: refused by both alike
+
+
+@given(
+    st.lists(st.floats(0, 1e308) | st.floats(0, 720), min_size=1, max_size=70).map(
+        lambda numbers: -np.array(numbers)
+    )
+)
+def test_exponentials_are_numpys(x: NDArray[np.float64]) -> None:
+    """Any numbers up to 0, in whole registers and after them."""
+    assert load().exponentials(x).tobytes() == exponential(x).tobytes()
+
+
+# ---- rows as models have them, and rows to break shortcuts
+
+KINDS = ["model", "flat", "near", "steps", "sharp", "half", "rising", "far"]
+
+
+def row_of(kind: str, size: int) -> Row:
+    """A row of some kind; its shape is noise."""
+    noise = Noise(99).gumbel(0, size)
+    made = {
+        "model": 3 * noise,
+        "flat": np.zeros(size),
+        "near": 1e-6 * noise,
+        "steps": np.round(2 * noise) / 2,
+        "sharp": 30 * noise,
+        "half": np.where(noise > 0.3, noise, NEVER),
+        "rising": 1e-3 * np.arange(size),
+        "far": 1e37 * noise,
+    }[kind]
+    return np.asarray(made, np.float32)
+
+
+SETTINGS: list[dict[str, object]] = [
+    {"temperature": 1},
+    {"temperature": 0.8, "top_k": 40, "top_p": 0.95},
+    {"temperature": 1, "top_k": 1000, "min_p": 0.01},
+    {"temperature": 1, "top_p": 0.95},
+    {"temperature": 1.5, "top_p": 0.999, "min_p": 1e-5},
+    {"temperature": 0.7, "top_p": 1 - 2.0**-53},
+    {"temperature": 1, "top_p": 0.5, "repetition_penalty": 1.3, "logit_bias": {1: 0.5}},
+    {"temperature": 1000, "top_k": 5},
+    {"temperature": 1e-5, "min_p": 0.5},
+]
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 4100, 49152])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_every_kind_are_numpys(kind: str, size: int) -> None:
+    """Laws from one token to all of them, at sizes around the parts a row is looked at in."""
+    for values in SETTINGS if size < 49152 else SETTINGS[1::2]:
+        same(row_of(kind, size), Sampling.make(**values), [1, 5, 1])
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.25, 0.5, 0.75, 1 - 1e-12, 1 - 2.0**-53])
+@pytest.mark.parametrize("size", [200, 256, 1024, 4096])
+def test_top_p_that_is_reached_exactly_is_numpys(size: int, p: float) -> None:
+    """Equal tokens in powers of two reach p to the bit: there the written order must decide."""
+    same(row_of("flat", size), Sampling.make(temperature=1, top_p=p))
+    row = row_of("flat", size)
+    row[::2] = 1
+    same(row, Sampling.make(temperature=1, top_p=p))
+
+
+@pytest.mark.parametrize("k", [1, 2, 63, 64, 65, 150, 199, 200])
+def test_top_k_at_a_tie_is_numpys(k: int) -> None:
+    """Scores that only division makes equal are ties too."""
+    row = np.float32(1) + np.arange(200, dtype=np.float32) % 7 * np.float32(2.0**-23)
+    row[150] = np.float32(16)
+    for temperature in (1, 3, 1000):
+        same(row, Sampling.make(temperature=temperature, top_k=k))
+        same(row, Sampling.make(temperature=temperature, top_k=k, logit_bias={3: 1e10}))
+
+
+@pytest.mark.parametrize("place", [0, 5, 63, 64, 99])
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_broken_rows_are_told_as_by_numpy(place: int, broken: float) -> None:
+    """NaN and infinity anywhere, even under a mask; a row that leaves nothing."""
+    row = np.zeros(100, np.float32)
+    row[place] = broken
+    for values in ({"temperature": 0}, {"temperature": 1}, {"banned_tokens": (place,)}):
+        same(row, Sampling.make(**values))
+    same(np.full(100, NEVER, np.float32), Sampling.make(temperature=1))
+    same(np.where(np.arange(100) == place, 0, NEVER).astype(np.float32), Sampling.make(), least=1)
+
+
+# ---- the seam
+
+
+def test_noise_from_elsewhere_is_asked() -> None:
+    """A noise of another kind decides, as it does with the slow twin."""
+
+    class Upside(Noise):
+        def draw(self, scores: NDArray[np.float64], position: int) -> int:
+            return int(np.argmin(scores))
+
+    row = np.array([3, 1, 2], np.float32)
+    assert NativeWarp(Sampling.make(temperature=1), 3).token(row, State(), Upside(0), 0) == 1
+
+
+def test_rows_of_other_layouts_are_read() -> None:
+    """A row that is a column, or reversed, is chosen from like its copy."""
+    warp = NativeWarp(Sampling.make(temperature=1), 50)
+    wide = row_of("model", 100)
+    for row in (wide[::2], wide[50:][::-1]):
+        assert warp.token(row, State(), NativeNoise(2), 0) == warp.token(
+            row.copy(), State(), NativeNoise(2), 0
+        )
+        assert warp.log_normaliser(row) == warp.log_normaliser(row.copy())
+
+
+def test_a_text_with_an_unknown_token_is_an_error() -> None:
+    """Memory outside of a row is never touched."""
+    warp = NativeWarp(Sampling.make(presence_penalty=1), 4)
+    for state in (State(prompt=frozenset([4]), counting=True), warp.start([0]).advance(4)):
+        with pytest.raises(ValueError, match="outside of the vocabulary"):
+            warp.scores(np.zeros(4, np.float32), state)
+    with pytest.raises(ValueError, match="wrong size"):
+        warp.scores(np.zeros(3, np.float32), State())
+
+
+def test_without_the_module_numpy_warps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request's warp is the fast twin where it is there, and else the slow one."""
+    assert type(fast_warp(Sampling.make(), 3)) is NativeWarp
+    monkeypatch.setattr(native, "is_there", lambda: False)
+    assert type(fast_warp(Sampling.make(), 3)) is Warp
