@@ -131,7 +131,8 @@ def fast_noise(seed: int, sample: int = 0) -> Noise:
 class NativeWarp(Warp):
     """The compiled twin of `Warp`: the same scores, tokens and log-probabilities, bit for bit.
 
-    Rows that hold no law are left to the slow twin, which says what is wrong with them.
+    Rows that hold no law are left to the slow twin, which says what is wrong with them; so are rows
+    of other than float32.
 
     Raises:
         OptionError: As `Warp`.
@@ -167,16 +168,18 @@ class NativeWarp(Warp):
 
     def token(self, logits: NDArray[np.float32], state: State, noise: Noise, position: int) -> int:
         """Return the target's token without warping, or making noise for, what can't win."""
-        if type(noise) is not NativeNoise:  # numbers from elsewhere, as in the audit
-            return super().token(logits, state, noise, position)
-        token = self._warp.choose(
-            np.ascontiguousarray(logits), *self._text(state), noise.seed, noise.sample, position
-        )
+        token = None
+        # Numbers from elsewhere, as in the audit, are the slow twin's.
+        if type(noise) is NativeNoise and logits.dtype == np.float32:
+            place = noise.seed, noise.sample, position
+            token = self._warp.choose(np.ascontiguousarray(logits), *self._text(state), *place)
         return super().token(logits, state, noise, position) if token is None else token
 
     def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
         """Return the log-weights of the law of the next token."""
-        scores = self._warp.scores(np.ascontiguousarray(logits), *self._text(state))
+        scores = None
+        if logits.dtype == np.float32:
+            scores = self._warp.scores(np.ascontiguousarray(logits), *self._text(state))
         return super().scores(logits, state) if scores is None else scores
 
     def law(self, logits: NDArray[np.float32], state: State) -> Law:
@@ -186,6 +189,8 @@ class NativeWarp(Warp):
 
     def log_normaliser(self, logits: NDArray[np.float32]) -> tuple[float, float]:
         """Return what turns logits into the model's own log-probabilities, before any warp."""
+        if logits.dtype != np.float32:
+            return super().log_normaliser(logits)
         found: tuple[float, float] = self._native.log_normaliser(np.ascontiguousarray(logits))
         return found
 

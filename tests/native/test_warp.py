@@ -219,6 +219,16 @@ def test_rows_of_other_layouts_are_read() -> None:
         assert warp.log_normaliser(row) == warp.log_normaliser(row.copy())
 
 
+def test_rows_of_doubles_are_left_to_numpy() -> None:
+    """A target that scores in float64 loses no bit to the twin."""
+    row = row_of("model", 50).astype(np.float64) * np.pi
+    warp, slow = (twin(Sampling.make(temperature=1, top_p=0.9), 50) for twin in (NativeWarp, Warp))
+    assert row.dtype == np.float64
+    assert warp.scores(row, State()).tobytes() == slow.scores(row, State()).tobytes()
+    assert warp.log_normaliser(row) == slow.log_normaliser(row)
+    assert warp.token(row, State(), NativeNoise(2), 0) == slow.token(row, State(), Noise(2), 0)
+
+
 def test_a_text_with_an_unknown_token_is_an_error() -> None:
     """Memory outside of a row is never touched."""
     warp = NativeWarp(Sampling.make(presence_penalty=1), 4)
