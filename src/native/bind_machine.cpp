@@ -17,11 +17,10 @@ void check(std::size_t count, std::size_t most) {
   if (count == 0 || count > most) throw std::invalid_argument("a count out of range");
 }
 
-double bandwidth(std::size_t bytes, std::size_t threads, std::size_t tries) {
+void make_reader(MemoryReader* self, std::size_t bytes, std::size_t threads) {
   check(threads, most_threads);
-  check(tries, 1000);
   const nb::gil_scoped_release released;
-  return read_bandwidth(bytes, threads, tries);
+  new (self) MemoryReader(bytes, threads);
 }
 
 double barrier(std::size_t threads, std::size_t batches) {
@@ -34,8 +33,10 @@ double barrier(std::size_t threads, std::size_t batches) {
 }  // namespace
 
 void bind_machine(nb::module_& m) {
-  m.def("read_bandwidth", &bandwidth, "bytes"_a, "threads"_a, "tries"_a = 5,
-        "Bytes a second that so many threads read from memory of this size: the best try.");
+  nb::class_<MemoryReader>(m, "MemoryReader", "Memory of one size, read by so many threads.")
+      .def("__init__", &make_reader, "bytes"_a, "threads"_a)
+      .def("read", &MemoryReader::read, nb::call_guard<nb::gil_scoped_release>(),
+           "Reads all of it once; bytes a second.");
   m.def("barrier_seconds", &barrier, "threads"_a, "batches"_a = 50,
         "Seconds from one meeting of so many threads to the next: the median.");
 }

@@ -4,18 +4,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <vector>
 
 #include "instruction_set.h"
-#include "threads.h"
 
 namespace forerun {
 namespace {
 
-constexpr std::align_val_t page{4096};
-constexpr std::size_t block = 4096;
+constexpr std::size_t page = 4096;
+constexpr std::align_val_t alignment{page};
 constexpr std::size_t meetings = 1000;
 
 using Clock = std::chrono::steady_clock;
@@ -23,10 +21,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
 }
-
-struct Free {
-  void operator()(std::uint8_t* data) const { ::operator delete[](data, page); }
-};
 
 std::uint64_t sum(const std::uint8_t* data, std::size_t bytes) {
 #ifdef FORERUN_X86
@@ -41,26 +35,28 @@ std::uint64_t sum(const std::uint8_t* data, std::size_t bytes) {
 
 }  // namespace
 
-double read_bandwidth(std::size_t bytes, std::size_t threads, std::size_t tries) {
-  const std::size_t blocks = std::max<std::size_t>(1, bytes / block);
-  const std::unique_ptr<std::uint8_t[], Free> data(new (page) std::uint8_t[blocks * block]);
-  ThreadPool pool(threads);
-  // Written first: memory that nobody wrote is one page of zeros, read again and again.
-  pool.run([&](std::size_t thread) {
-    const Share share(blocks, thread, threads);
-    std::memset(data.get() + share.first * block, 1, (share.last - share.first) * block);
+void MemoryReader::Free::operator()(std::uint8_t* data) const {
+  ::operator delete[](data, alignment);
+}
+
+MemoryReader::MemoryReader(std::size_t bytes, std::size_t threads)
+    : pages_(std::max<std::size_t>(1, bytes / page)),
+      data_(new (alignment) std::uint8_t[pages_ * page]),
+      pool_(threads) {
+  pool_.run([&](std::size_t thread) {
+    const Share share(pages_, thread, threads);
+    std::memset(data_.get() + share.first * page, 1, (share.last - share.first) * page);
   });
-  double best = 0;
+}
+
+double MemoryReader::read() {
   std::atomic<std::uint64_t> total{0};  // somebody must want the sums, or none is computed
-  for (std::size_t i = 0; i < tries; ++i) {
-    const Clock::time_point begun = Clock::now();
-    pool.run([&](std::size_t thread) {
-      const Share share(blocks, thread, threads);
-      total += sum(data.get() + share.first * block, (share.last - share.first) * block);
-    });
-    best = std::max(best, static_cast<double>(blocks * block) / seconds_since(begun));
-  }
-  return best;
+  const Clock::time_point begun = Clock::now();
+  pool_.run([&](std::size_t thread) {
+    const Share share(pages_, thread, pool_.threads());
+    total += sum(data_.get() + share.first * page, (share.last - share.first) * page);
+  });
+  return static_cast<double>(pages_ * page) / seconds_since(begun);
 }
 
 double barrier_seconds(std::size_t threads, std::size_t batches) {

@@ -3,12 +3,31 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "threads.h"
 
 namespace forerun {
 
-// Bytes a second that `threads` threads read together from memory of this size, each its share from
-// end to end: the best of `tries`, of which none is the first touch. Throws std::bad_alloc.
-double read_bandwidth(std::size_t bytes, std::size_t threads, std::size_t tries);
+// Memory to read, and threads that read it together, each its share from end to end.
+class MemoryReader {
+ public:
+  // Takes the memory, rounded down to pages of 4096 bytes, and writes it: memory that nobody wrote
+  // is one page of zeros, read again and again. Throws std::bad_alloc.
+  MemoryReader(std::size_t bytes, std::size_t threads);
+
+  // Reads all of it once and returns the bytes a second.
+  double read();
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* data) const;
+  };
+
+  std::size_t pages_;
+  std::unique_ptr<std::uint8_t[], Free> data_;
+  ThreadPool pool_;
+};
 
 // Seconds from one meeting of a barrier (threads.h) to the next, all threads doing nothing else:
 // the median over `batches` of 1000 meetings.

@@ -9,7 +9,7 @@ import pytest
 
 from forerun import native
 from forerun.bench import machine
-from forerun.bench.machine import LoadMeter, available_memory, describe, read_machine
+from forerun.bench.machine import Gauge, LoadMeter, available_memory, describe
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -21,9 +21,10 @@ def test_bandwidth_and_barrier_are_numbers(threads: int) -> None:
         for name in module.instruction_sets():
             module.use_instruction_set(name)
             # Not a whole number of pages: what is left over is not read.
-            speed = module.read_bandwidth((8 << 20) + 17, threads, 2)
-            assert math.isfinite(speed)
-            assert speed > 1e6
+            reader = module.MemoryReader((8 << 20) + 17, threads)
+            for speed in (reader.read(), reader.read()):
+                assert math.isfinite(speed)
+                assert speed > 1e6
     finally:
         module.use_instruction_set(before)
     seconds = module.barrier_seconds(threads, 3)
@@ -36,7 +37,7 @@ def test_counts_out_of_range_are_refused(threads: int, times: int) -> None:
     """By an error, as everywhere in the compiled module."""
     module = native.load()
     with pytest.raises(ValueError, match="out of range"):
-        module.read_bandwidth(1 << 20, threads, times)
+        module.MemoryReader(1 << 20, threads if times else 0)
     with pytest.raises(ValueError, match="out of range"):
         module.barrier_seconds(threads, times)
 
@@ -44,9 +45,23 @@ def test_counts_out_of_range_are_refused(threads: int, times: int) -> None:
 def test_without_room_bandwidth_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 GiB is not taken from a machine that has little more; the rest is read."""
     monkeypatch.setattr(machine, "available_memory", lambda: (1 << 30) + 1)
-    reading = read_machine(1)
+    gauge = Gauge(1)
+    gauge.read()
+    (reading,) = gauge.readings
     assert reading.bandwidth_gb_s is None
     assert reading.barrier_ns > 0
+
+
+def test_a_gauge_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading has both, in 10^9 bytes a second and in nanoseconds."""
+    monkeypatch.setattr(machine, "_READ", 8 << 20)
+    gauge = Gauge(2)
+    gauge.read()
+    gauge.read()
+    assert len(gauge.readings) == 2
+    for reading in gauge.readings:
+        assert 1e-3 < (reading.bandwidth_gb_s or 0) < 1e5
+        assert 1e-3 < reading.barrier_ns < 1e9
 
 
 def test_the_machine_is_described() -> None:

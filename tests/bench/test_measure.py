@@ -7,7 +7,7 @@ import pytest
 from bench.fake_side import Call, FakeSide
 from forerun.bench.measure import Plan, Samples, Task, measure, median
 
-PLAN = Plan(rows=(1, 2, 4), prefill=8, decode=3, repeats=5, tokens=range(8), seed=7)
+PLAN = Plan(rows=(1, 2, 4), prefill=8, decode=3, repeats=5, tokens=range(8), seed=7, settle=0)
 
 
 def sides(calls: list[Call], *names: str) -> list[FakeSide]:
@@ -108,6 +108,22 @@ def test_what_was_measured_before_an_end_is_kept() -> None:
     samples = measure(sides(calls, "ours"), PLAN, is_over=lambda: len(calls) >= 10)["ours"]
     assert len(calls) <= 12
     assert 0 < sum(map(len, samples.seconds.values())) < 10
+
+
+def test_the_machine_is_looked_at_before_each_repeat() -> None:
+    """As often as there are repeats, after the warm-up and between whole repeats."""
+    calls: list[Call] = []
+    looks: list[int] = []
+    measure(sides(calls, "ours"), PLAN, at_repeat=lambda: looks.append(len(calls)))
+    assert looks == [5, 16, 25, 34, 43]
+
+
+def test_threads_of_others_may_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each side's turn some time passes."""
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    measure(sides([], "ours", "theirs"), PLAN._replace(settle=0.25, repeats=1))
+    assert slept == [0.25] * (6 + 10)
 
 
 def test_progress_goes_from_none_to_all() -> None:

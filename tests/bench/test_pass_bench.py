@@ -9,8 +9,7 @@ import pytest
 
 from bench.fake_side import CALLS
 from forerun.api import LanguageModel, load
-from forerun.bench import pass_bench
-from forerun.bench.machine import Reading
+from forerun.bench import machine
 from forerun.bench.measure import Task
 from forerun.bench.pass_bench import bench_pass, check_context
 from forerun.bench.peers import PEERS
@@ -34,8 +33,9 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is not read anew by each test, and fakes are peers."""
-    monkeypatch.setattr(pass_bench, "read_machine", lambda threads: Reading(10.0, 50.0, 0.1))
+    """Little of the machine is read, and fakes are peers."""
+    monkeypatch.setattr(machine, "_READ", 1 << 20)
+    monkeypatch.setattr(machine, "_BATCHES", 1)
     monkeypatch.setitem(PEERS, "fake", "bench.fake_side:FakePeer")
     monkeypatch.setitem(PEERS, "failing", "bench.fake_side:FailingPeer")
     CALLS.clear()

@@ -23,9 +23,9 @@ KEYS = {
 def report(
     ours: dict[Task, list[float]], theirs: Samples | None = None, **changes: Any
 ) -> PassReport:
-    """Ours in seconds; 50 GB/s before and 40 after; 100 MB a pass."""
+    """Ours in seconds; 100 MB a pass at 50 GB/s."""
     samples = {"forerun": Samples(ours)} | ({} if theirs is None else {"other": theirs})
-    before, after = Reading(50.0, 60.0, 0.5), Reading(40.0, 300.0, None)
+    readings = [Reading(40.0, 60.0), Reading(55.0, 300.0), Reading(50.0, 70.0)]
     fields: dict[str, Any] = {
         "model": "m",
         "options": PassBench(rows=(4, 1), context=7),
@@ -34,7 +34,8 @@ def report(
         "details": {name: {"version": "1"} for name in samples},
         "machine": {"processor": "p", "threads": 2, "instructions": "avx2"},
         "bytes_per_pass": 100_000_000,
-        "load": Load(before, after, 0.25, 0.0),
+        "readings": readings,
+        "load": Load(0.5, 2.0, 0.25, 0.0),
     }
     return PassReport(**{**fields, **changes})
 
@@ -56,7 +57,7 @@ def text_of(report: PassReport) -> str:
 
 
 def test_the_record() -> None:
-    """Rows ascend; v and ratios are of medians; a limit is bytes over the best bandwidth seen."""
+    """Rows ascend; v and ratios are of medians; a limit is bytes over bandwidth."""
     record = report(OURS, THEIRS).as_json()
     assert set(record) >= KEYS
     assert record["rows"] == [1, 4]
@@ -69,9 +70,9 @@ def test_the_record() -> None:
     assert record["bandwidth_gb_s"] == 50
     assert record["memory_limit_ms"] == pytest.approx(2)
     assert record["over_limit"] == pytest.approx([1, 1.5])
-    assert record["barrier_ns"] == 60
+    assert record["barrier_ns"] == 70
     assert record["load"]["others"] == 0.25
-    assert record["load"]["after"]["barrier_ns"] == 300
+    assert record["readings"][1] == {"bandwidth_gb_s": 55, "barrier_ns": 300}
     assert record["context"] == 7
 
 
@@ -89,8 +90,13 @@ def test_prompts_and_texts() -> None:
 
 def test_what_was_not_measured_is_none() -> None:
     """Without a pass of one row there is no v, without bandwidth no limit; all of it is JSON."""
-    load = Load(Reading(None, 60.0, None), Reading(None, 60.0, None), None, None)
-    record = report({Task("pass", 4): [0.003]}, Samples(error="E: no"), load=load).as_json()
+    readings, load = [Reading(None, 60.0)], Load(None, None, None, None)
+    lacking = report(
+        {Task("pass", 4): [0.003]}, Samples(error="E: no"), load=load, readings=readings
+    )
+    assert "memory limit" not in text_of(lacking)
+    assert "load" not in text_of(lacking)
+    record = lacking.as_json()
     assert record["v"] == [None, None]
     assert record["sides"]["forerun"]["ms"] == [None, pytest.approx(3)]
     assert record["sides"]["other"]["error"] == "E: no"
@@ -118,13 +124,12 @@ def test_the_table_shows_all_of_it() -> None:
     assert "prefill of 100 tokens, tokens a second: forerun 200, other 400" in text
     assert "0.50 times other's" in text
     assert "memory limit: 2.00 ms, 100.0 MB a pass at 50.0 GB/s" in text
-    assert "barrier: 60 ns before, 300 after" in text
+    assert "barrier: 70 ns, 60 to 300" in text
     assert "0.25 cores by others, 0.00 by the host: not a quiet machine" in text
     assert "other was given up: E: no" in text_of(report(OURS, Samples(error="E: no")))
 
 
 def test_a_quiet_machine_is_not_doubted() -> None:
     """Below a tenth of a core nothing is said."""
-    before = Reading(50.0, 60.0, 0.1)
-    assert "not a quiet" not in text_of(report(OURS, load=Load(before, before, 0.04, 0.05)))
-    assert "not a quiet" in text_of(report(OURS, load=Load(before, before, 0.04, 0.07)))
+    assert "not a quiet" not in text_of(report(OURS, load=Load(0.1, 0.1, 0.04, 0.05)))
+    assert "not a quiet" in text_of(report(OURS, load=Load(0.1, 0.1, 0.04, 0.07)))

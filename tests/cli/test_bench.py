@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from bench.test_report import KEYS
-from forerun.bench import pass_bench
-from forerun.bench.machine import Reading
+from forerun.bench import machine
 from forerun.bench.peers import PEERS
 from forerun.cli.interrupt import Interruption
 
@@ -16,8 +15,9 @@ QUICK = ("--rows", "1,2", "--context", "4", "--prefill", "6", "--decode", "2", "
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is not read by each test."""
-    monkeypatch.setattr(pass_bench, "read_machine", lambda threads: Reading(10.0, 50.0, 0.1))
+    """Little of the machine is read."""
+    monkeypatch.setattr(machine, "_READ", 1 << 20)
+    monkeypatch.setattr(machine, "_BATCHES", 1)
 
 
 def test_the_last_line_is_the_report(run: Any) -> None:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from forerun.native import load
 
-__all__ = ["LoadMeter", "Reading", "available_memory", "describe", "read_machine"]
+__all__ = ["Gauge", "LoadMeter", "Reading", "available_memory", "describe", "load_average"]
 
 _READ = 1 << 30  # bytes: far more than any cache holds
+_BATCHES = 20  # of a thousand meetings each
 
 
 class Reading(NamedTuple):
@@ -24,25 +25,40 @@ class Reading(NamedTuple):
             there is no room for that.
         barrier_ns: Nanoseconds from one meeting of the threads to the next. It tells where the
             system put them: tens if they share a cache, hundreds if not.
-        load_average: The system's own, over the last minute; None where it has none.
     """
 
     bandwidth_gb_s: float | None
     barrier_ns: float
-    load_average: float | None
 
 
-def read_machine(threads: int) -> Reading:
-    """Measure memory bandwidth and the latency of the pass's barrier, in about half a second.
+class Gauge:
+    """Reads memory bandwidth and the latency of the pass's barrier, in a tenth of a second.
+
+    Args:
+        threads: As many as the passes have.
 
     Raises:
         NativeModuleError: There is no compiled module.
     """
-    module = load()
-    memory = available_memory()
-    has_room = memory is None or memory > _READ + (_READ >> 2)
-    bandwidth = module.read_bandwidth(_READ, threads) / 1e9 if has_room else None
-    return Reading(bandwidth, module.barrier_seconds(threads) * 1e9, _load_average())
+
+    def __init__(self, threads: int) -> None:
+        self._module, self._threads = load(), threads
+        free = available_memory()
+        has_room = free is None or free > _READ + (_READ >> 2)
+        self._reader = self._module.MemoryReader(_READ, threads) if has_room else None
+        self.readings: list[Reading] = []
+
+    def read(self) -> None:
+        """Add a reading: the better of two goes through memory, the median of the barrier's."""
+        reader = self._reader
+        bandwidth = None if reader is None else max(reader.read(), reader.read()) / 1e9
+        barrier = self._module.barrier_seconds(self._threads, _BATCHES) * 1e9
+        self.readings.append(Reading(bandwidth, barrier))
+
+
+def load_average() -> float | None:
+    """Return the system's own, over the last minute; None where it has none."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def describe(threads: int) -> dict[str, Any]:
@@ -111,10 +127,6 @@ def _own() -> float:
 def _processor() -> str:
     name = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
     return name[1] if name else platform.processor() or platform.machine()
-
-
-def _load_average() -> float | None:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def _read(path: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -48,6 +49,8 @@ class Plan(NamedTuple):
         repeats: How often.
         tokens: What is scored and read: at least as many as the longest of these.
         seed: Of the order.
+        settle: Seconds that pass before a side's turn: another engine's threads that wait awake
+            go to sleep meanwhile, and take no core away.
     """
 
     rows: tuple[int, ...]
@@ -56,6 +59,7 @@ class Plan(NamedTuple):
     repeats: int
     tokens: Tokens
     seed: int = 0
+    settle: float = 0.005
 
     def tasks(self, repeat: int) -> list[Task]:
         """Return what one repeat does, in its order."""
@@ -94,6 +98,7 @@ def measure(
     sides: Sequence[Side],
     plan: Plan,
     *,
+    at_repeat: Callable[[], None] = lambda: None,
     is_over: Callable[[], bool] = lambda: False,
     progress: Progress = lambda part, share: None,
 ) -> dict[str, Samples]:
@@ -102,11 +107,12 @@ def measure(
     Args:
         sides: The first is Forerun's own: its errors are raised.
         plan: What to time.
+        at_repeat: Called before each repeat.
         is_over: Asked between samples; what was measured so far is returned once it is true.
         progress: Told what is being timed, and the share that is done.
     """
     samples = {side.name: Samples() for side in sides}
-    for side, task, share in chain(_warm_up(sides, plan), _steps(sides, plan)):
+    for side, task, share in chain(_warm_up(sides, plan), _steps(sides, plan, at_repeat)):
         if is_over():
             break
         own = samples[side.name]
@@ -114,6 +120,7 @@ def measure(
             continue
         progress(f"{task.kind} of {task.size}, {side.name}", share)
         try:
+            time.sleep(plan.settle)
             seconds = _sample(side, task, plan.tokens)
         except Exception as error:
             # A peer is a stranger's code and may raise anything; the report says what.
@@ -136,11 +143,14 @@ def _warm_up(sides: Sequence[Side], plan: Plan) -> Iterator[tuple[Side, Task, fl
             yield side, Task("decode", 1), -1
 
 
-def _steps(sides: Sequence[Side], plan: Plan) -> Iterator[tuple[Side, Task, float]]:
+def _steps(
+    sides: Sequence[Side], plan: Plan, at_repeat: Callable[[], None]
+) -> Iterator[tuple[Side, Task, float]]:
     """Yield side, task and share done: for each task all sides, each first in its turn."""
     total = sum(len(plan.tasks(repeat)) for repeat in range(plan.repeats))
     done = 0
     for repeat in range(plan.repeats):
+        at_repeat()
         for task in plan.tasks(repeat):
             first = done % len(sides)
             for side in (*sides[first:], *sides[:first]):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from forerun.api import LanguageModel
-from forerun.bench.machine import LoadMeter, describe, read_machine
+from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
 from forerun.bench.measure import Plan, measure
 from forerun.bench.peers import PeerKit, open_peer, peer_names
 from forerun.bench.report import Load, PassReport
@@ -51,10 +51,11 @@ def bench_pass(
     with ExitStack() as opened:
         sides: list[Side] = [opened.enter_context(closing(ForerunSide(lm, context)))]
         sides += [opened.enter_context(open_peer(name, kit)) for name in names]
-        before, meter = read_machine(target.threads), LoadMeter()
-        samples = measure(sides, plan, is_over=is_over, progress=progress)
-        others, stolen = meter.others(), meter.stolen()
-        after = read_machine(target.threads)
+        gauge = Gauge(target.threads)
+        before, meter = load_average(), LoadMeter()
+        samples = measure(sides, plan, at_repeat=gauge.read, is_over=is_over, progress=progress)
+        gauge.read()
+        load = Load(before, load_average(), meter.others(), meter.stolen())
         details = {side.name: side.describe() for side in sides}
     return PassReport(
         model=lm.model.name,
@@ -64,7 +65,8 @@ def bench_pass(
         details=details,
         machine=describe(target.threads),
         bytes_per_pass=_bytes_per_pass(target, options.context),
-        load=Load(before, after, others, stolen),
+        readings=gauge.readings,
+        load=load,
     )
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.bench.machine import Reading
-from forerun.bench.measure import Plan, Samples, Task
+from forerun.bench.measure import Plan, Samples, Task, median
 from forerun.config import PassBench
 
 __all__ = ["OURS", "Load", "PassReport"]
@@ -23,25 +23,19 @@ Column = list[float | None]
 
 
 class Load(NamedTuple):
-    """Who else used the machine.
+    """Who else used the machine; None is not known.
 
     Attributes:
-        before: What the machine gave before the measurement.
+        before: The system's load average before the measurement.
         after: The same after it.
-        others: Cores that other processes kept busy meanwhile, on average; None if not known.
+        others: Cores that other processes kept busy meanwhile, on average.
         stolen: Cores that a virtual machine's host kept to itself, likewise.
     """
 
-    before: Reading
-    after: Reading
+    before: float | None
+    after: float | None
     others: float | None
     stolen: float | None
-
-    @property
-    def bandwidth_gb_s(self) -> float | None:
-        """The better of both readings: a limit is what can be reached."""
-        readings = (self.before.bandwidth_gb_s, self.after.bandwidth_gb_s)
-        return max((each for each in readings if each is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,8 @@ class PassReport:
         details: What each side says of itself.
         machine: What it ran on.
         bytes_per_pass: Weights, keys and values that a pass of one row reads.
-        load: What the machine gave before and after, and to whom.
+        readings: What the machine gave, before each repeat and at the end.
+        load: Who else used it.
     """
 
     model: str
@@ -66,6 +61,7 @@ class PassReport:
     details: dict[str, dict[str, Any]]
     machine: dict[str, Any]
     bytes_per_pass: int
+    readings: list[Reading]
     load: Load
 
     @property
@@ -79,9 +75,20 @@ class PassReport:
         return [name for name in self.samples if name != OURS]
 
     @property
+    def bandwidth_gb_s(self) -> float | None:
+        """The median of the readings."""
+        known = (reading.bandwidth_gb_s for reading in self.readings)
+        return median([each for each in known if each is not None])
+
+    @property
+    def barrier_ns(self) -> float | None:
+        """The median of the readings."""
+        return median([reading.barrier_ns for reading in self.readings])
+
+    @property
     def memory_limit_ms(self) -> float | None:
-        """Milliseconds in which memory gives the bytes of a pass, at its best."""
-        bandwidth = self.load.bandwidth_gb_s
+        """Milliseconds in which memory gives the bytes of a pass."""
+        bandwidth = self.bandwidth_gb_s
         return None if bandwidth is None else self.bytes_per_pass / bandwidth / 1e6
 
     def ms(self, side: str) -> Column:
@@ -103,7 +110,6 @@ class PassReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain data; what was not measured is None."""
-        before, after = self.load.before, self.load.after
         return {
             "event": "pass",
             "model": self.model,
@@ -112,17 +118,13 @@ class PassReport:
             "sides": {name: self._side(name) for name in self.samples},
             "ratios": {name: self.ratios(name) for name in self.peers},
             "v": self.v(OURS),
-            "bandwidth_gb_s": self.load.bandwidth_gb_s,
+            "bandwidth_gb_s": self.bandwidth_gb_s,
             "bytes_per_pass": self.bytes_per_pass,
             "memory_limit_ms": self.memory_limit_ms,
             "over_limit": self.over_limit(),
-            "barrier_ns": before.barrier_ns,
-            "load": {
-                "before": before._asdict(),
-                "after": after._asdict(),
-                "others": self.load.others,
-                "stolen": self.load.stolen,
-            },
+            "barrier_ns": self.barrier_ns,
+            "readings": [reading._asdict() for reading in self.readings],
+            "load": self.load._asdict(),
             "prefill": self._long(Task("prefill", self.plan.prefill)),
             "decode": self._long(Task("decode", self.plan.decode)),
             "repeats": self.plan.repeats,
@@ -185,20 +187,21 @@ class PassReport:
         yield Text(f"{kind} of {record['tokens']} tokens, tokens a second: {', '.join(said)}")
 
     def _remarks(self) -> Iterator[str]:
-        before, after = self.load.before, self.load.after
-        limit, bandwidth = self.memory_limit_ms, self.load.bandwidth_gb_s
+        limit, bandwidth = self.memory_limit_ms, self.bandwidth_gb_s
         if limit is not None:
             yield (
                 f"memory limit: {limit:.2f} ms, {self.bytes_per_pass / 1e6:.1f} MB a pass at "
                 f"{bandwidth:.1f} GB/s"
             )
-        yield f"barrier: {before.barrier_ns:.0f} ns before, {after.barrier_ns:.0f} after"
-        others, stolen = self.load.others, self.load.stolen
-        if others is not None and stolen is not None:
-            doubtful = ": not a quiet machine" if others + stolen > _BUSY else ""
-            yield f"load: {others:.2f} cores by others, {stolen:.2f} by the host{doubtful}"
-        if before.load_average is not None and after.load_average is not None:
-            yield f"load average: {before.load_average:.2f} before, {after.load_average:.2f} after"
+        barriers = [reading.barrier_ns for reading in self.readings]
+        yield f"barrier: {self.barrier_ns:.0f} ns, {min(barriers):.0f} to {max(barriers):.0f}"
+        load = self.load
+        if load.others is not None and load.stolen is not None:
+            doubtful = ": not a quiet machine" if load.others + load.stolen > _BUSY else ""
+            cores = f"{load.others:.2f} cores by others, {load.stolen:.2f} by the host"
+            yield f"load: {cores}{doubtful}"
+        if load.before is not None and load.after is not None:
+            yield f"load average: {load.before:.2f} before, {load.after:.2f} after"
         threads, context = self.machine["threads"], self.options.context
         where = f"{self.machine['processor']}, {self.machine['instructions']}"
         yield f"{self.model}, context {context}, {threads} threads, {where}"

@@ -32,6 +32,7 @@ def bench_pass(
     options: PassBench,
     model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
     threads: Annotated[str | None, option_of(Loading, "threads")] = None,
+    instruction_set: Annotated[str, option_of(Loading, "instruction_set")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
 ) -> None:
     """Time passes of few and many rows, beside other engines and the machine's memory limit.
@@ -48,7 +49,9 @@ def bench_pass(
         check_plot(options.plot)
     if options.shape is not None and model != _DEFAULT:
         raise OptionError(f"Shape {options.shape} and model {model!r} contradict each other.")
-    loading = Loading.make(model=model, target="native", threads=threads)
+    loading = Loading.make(
+        model=model, target="native", threads=threads, instruction_set=instruction_set
+    )
     lm = _open(loading, options.shape)
     with patient() as interruption, counting("Bench") as progress:
         report = run(lm, options, is_over=lambda: interruption.came, progress=progress)
