@@ -24,6 +24,7 @@ void Activations::resize(std::size_t rows, std::size_t inputs) {
   grow(scaled_sums_, rows * groups);
   grow(starts_4_, rows * groups);
   grow(starts_8_, rows * groups);
+  grow(starts_8_first_, rows * groups);
   rows_ = rows;
   inputs_ = inputs;
   groups_ = groups;
@@ -42,6 +43,7 @@ void Activations::set_row(std::size_t row, const float* x) {
                         scaled_sums_.data() + at,
                         starts_4_.data() + at,
                         starts_8_.data() + at,
+                        starts_8_first_.data() + at,
                         std::min(tile_rows, rows_ - first)};
   kernels().quantise(x, groups_, to);
 }
@@ -55,7 +57,8 @@ ActivationTile Activations::tile(std::size_t index) const {
           scales_.data() + at,
           scaled_sums_.data() + at,
           starts_4_.data() + at,
-          starts_8_.data() + at};
+          starts_8_.data() + at,
+          starts_8_first_.data() + at};
 }
 
 }  // namespace forerun

@@ -25,8 +25,9 @@ struct ActivationTile {
   const std::int8_t* values;     // [inputs / 4][rows][4]
   const float* scales;           // [groups][rows]
   const float* scaled_sums;      // [groups][rows]: scale * sum of values
-  const std::int32_t* starts_4;  // [groups][rows]: -8 * sum of values, the offset of q4_0
-  const std::int32_t* starts_8;  // [groups][rows]: -128 * sum of values, the offset of q8_0
+  const std::int32_t* starts_4;  // [groups][rows]: -8 * sum of values, the offset of 4 bits
+  const std::int32_t* starts_8;  // [groups][rows]: -128 * sum of values, the offset of 8 bits
+  const std::int32_t* starts_8_first;  // [groups][rows]: -128 * sum of the first 16 values
 };
 
 class Activations {
@@ -55,6 +56,7 @@ class Activations {
   std::vector<float> scaled_sums_;
   std::vector<std::int32_t> starts_4_;
   std::vector<std::int32_t> starts_8_;
+  std::vector<std::int32_t> starts_8_first_;
 };
 
 }  // namespace forerun

@@ -22,19 +22,6 @@ namespace {
 using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-constexpr struct {
-  const char* name;
-  TensorType type;
-} names[] = {{"F32", TensorType::f32},   {"F16", TensorType::f16},   {"BF16", TensorType::bf16},
-             {"Q4_0", TensorType::q4_0}, {"Q4_1", TensorType::q4_1}, {"Q8_0", TensorType::q8_0}};
-
-TensorType type_called(const std::string& name) {
-  for (const auto& entry : names) {
-    if (name == entry.name) return entry.type;
-  }
-  throw std::invalid_argument("No tensor type is called " + name + ".");
-}
-
 void make_matrix(Matrix* self, const std::string& type_name, const Bytes& data,
                  std::size_t outputs, std::size_t inputs) {
   const TensorType type = type_called(type_name);

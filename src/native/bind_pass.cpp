@@ -38,18 +38,9 @@ using Part = std::tuple<std::string, Bytes, std::size_t, std::size_t>;
 using Parts = std::map<std::string, std::vector<Part>>;
 using Vectors = std::map<std::string, Floats>;
 
-TensorType type_named(const std::string& name) {
-  static const std::map<std::string, TensorType> types{
-      {"F32", TensorType::f32},   {"F16", TensorType::f16},   {"BF16", TensorType::bf16},
-      {"Q4_0", TensorType::q4_0}, {"Q4_1", TensorType::q4_1}, {"Q8_0", TensorType::q8_0}};
-  const auto found = types.find(name);
-  if (found == types.end()) throw nb::value_error(("no kernel for type " + name).c_str());
-  return found->second;
-}
-
 Matrix packed_part(const Part& part) {
   const auto& [name, bytes, outputs, inputs] = part;
-  const TensorType type = type_named(name);
+  const TensorType type = type_called(name);
   const std::size_t row = stored_row_bytes(type, inputs);
   if (row == 0 || bytes.size() % row != 0 || bytes.size() / row != outputs) {
     throw nb::value_error("a matrix of another size than its bytes");

@@ -1,6 +1,5 @@
 #include "matrix.h"
 
-#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -13,104 +12,140 @@ namespace forerun {
 
 namespace {
 
-std::size_t float_bytes(TensorType type) { return type == TensorType::f32 ? 4 : 2; }
-
-// Half floats before the values of a stored group: its scale, and in q4_1 its minimum.
-std::size_t stored_halves(TensorType type) { return type == TensorType::q4_1 ? 2 : 1; }
-
-std::size_t stored_values(TensorType type) { return type == TensorType::q8_0 ? 32 : 16; }
-
-std::size_t stored_group(TensorType type) { return 2 * stored_halves(type) + stored_values(type); }
+std::size_t float_bytes(Layout layout) { return layout == Layout::f32 ? 4 : 2; }
 
 std::size_t round_up(std::size_t size, std::size_t to) { return (size + to - 1) / to * to; }
 
-// Value byte j of a stored group belongs in chunk j / 4; a byte of two 4-bit weights, of inputs j
-// and 16 + j, does so as a whole.
-void pack_group(TensorType type, const std::uint8_t* stored, std::size_t lane,
-                std::uint8_t* values, std::uint16_t* scales) {
-  const std::size_t halves = stored_halves(type);
-  for (std::size_t i = 0; i < halves; ++i) {
-    std::memcpy(scales + i * panel_outputs + lane, stored + 2 * i, 2);
+// Where the weights of inputs i to i + 3 of a group lie; in 4 bits also those of i + 16 to i + 19.
+std::size_t chunk_at(std::size_t i, std::size_t lane) { return 16 * i + 4 * lane; }
+
+void pack_group(const LayoutTraits& traits, const std::uint8_t* values, std::size_t lane,
+                std::uint8_t* packed) {
+  for (std::size_t i = 0; i < traits.group_bytes / panel_outputs; i += 4) {
+    std::uint8_t four[4];
+    for (std::size_t j = 0; j < 4; ++j) {
+      const int high = traits.bits == 4 ? values[16 + i + j] << 4 : 0;
+      four[j] = static_cast<std::uint8_t>(values[i + j] | high);
+    }
+    std::memcpy(packed + chunk_at(i, lane), four, sizeof four);
   }
-  stored += 2 * halves;
-  const std::uint8_t bias = type == TensorType::q8_0 ? 0x80 : 0;  // + 128, modulo 256
-  for (std::size_t j = 0; j < stored_values(type); ++j) {
-    values[j / 4 * 64 + 4 * lane + j % 4] = stored[j] ^ bias;
+}
+
+void pack_scales(const LayoutTraits& traits, const UnpackedBlock& block, std::size_t lane,
+                 std::uint8_t* packed) {
+  for (std::size_t i = 0; 2 * panel_outputs * i < traits.half_bytes; ++i) {
+    std::memcpy(packed + 2 * (panel_outputs * i + lane), &block.halves[i], 2);
+  }
+  if (!traits.has_blocks) return;
+  packed += traits.half_bytes + lane;
+  for (const auto& factors : block.factors) {
+    packed[0] = factors[0];
+    packed[panel_outputs] = factors[1];
+    packed += 2 * panel_outputs;
   }
 }
 
 }  // namespace
 
-std::size_t stored_row_bytes(TensorType type, std::size_t inputs) {
-  if (!is_quantised(type)) return inputs * float_bytes(type);
-  if (inputs % group_inputs != 0) {
-    throw std::invalid_argument("Rows of " + std::to_string(inputs) +
-                                " weights are not made of groups of 32.");
-  }
-  return inputs / group_inputs * stored_group(type);
-}
-
 Matrix::Matrix(TensorType type, const std::uint8_t* data, std::size_t outputs, std::size_t inputs)
-    : type_(type), outputs_(outputs), inputs_(inputs) {
+    : layout_(layout_of(type)), outputs_(outputs), inputs_(inputs) {
   if (outputs == 0 || inputs == 0) throw std::invalid_argument("A matrix has no empty side.");
   const std::size_t row_bytes = stored_row_bytes(type, inputs);
-  const bool quantised = is_quantised(type);
-  const std::size_t group_values = panel_outputs * stored_values(type);
-  const std::size_t group_halves = panel_outputs * stored_halves(type);
-  scales_at_ = quantised ? groups() * group_values : inputs * panel_outputs * float_bytes(type);
-  panel_bytes_ = round_up(scales_at_ + (quantised ? groups() * group_halves * 2 : 0), 64);
+  std::size_t scale_bytes = 0;
+  if (is_quantised(layout_)) {
+    const LayoutTraits traits = traits_of(layout_);
+    scales_at_ = inputs / group_inputs * traits.group_bytes;
+    scale_bytes = inputs / group_inputs / traits.block_groups * traits.block_scale_bytes;
+  } else {
+    scales_at_ = inputs * panel_outputs * float_bytes(layout_);
+  }
+  panel_bytes_ = round_up(scales_at_ + scale_bytes, 64);
   data_ = weight_memory(bytes());
-
-  for (std::size_t output = 0; output < outputs; ++output) {
-    const std::uint8_t* stored = data + output * row_bytes;
-    std::uint8_t* values = data_.get() + output / panel_outputs * panel_bytes_;
-    const std::size_t lane = output % panel_outputs;
-    if (quantised) {
-      auto* scales = reinterpret_cast<std::uint16_t*>(values + scales_at_);
-      for (std::size_t group = 0; group < groups(); ++group) {
-        pack_group(type, stored + group * stored_group(type), lane, values + group * group_values,
-                   scales + group * group_halves);
-      }
+  for (std::size_t output = 0; output < outputs; ++output, data += row_bytes) {
+    if (is_quantised(layout_)) {
+      pack_blocks(type, data, output);
     } else {
-      const std::size_t size = float_bytes(type);
-      for (std::size_t input = 0; input < inputs; ++input) {
-        std::memcpy(values + (input * panel_outputs + lane) * size, stored + input * size, size);
-      }
+      pack_floats(data, output);
     }
+  }
+}
+
+void Matrix::pack_blocks(TensorType type, const std::uint8_t* stored, std::size_t output) {
+  const LayoutTraits traits = traits_of(layout_);
+  const std::size_t block_bytes = stored_row_bytes(type, stored_inputs(type));
+  const std::size_t lane = output % panel_outputs;
+  std::uint8_t* values = packed(output);
+  std::uint8_t* scales = values + scales_at_;
+  for (std::size_t first = 0; first < inputs_; first += stored_inputs(type)) {
+    const UnpackedBlock block = unpack_block(type, stored);
+    for (std::size_t i = 0; i < stored_inputs(type); i += group_inputs) {
+      pack_group(traits, block.values + i, lane, values);
+      values += traits.group_bytes;
+    }
+    pack_scales(traits, block, lane, scales);
+    scales += traits.block_scale_bytes;
+    stored += block_bytes;
+  }
+}
+
+void Matrix::pack_floats(const std::uint8_t* stored, std::size_t output) {
+  const std::size_t size = float_bytes(layout_);
+  std::uint8_t* values = packed(output) + output % panel_outputs * size;
+  for (std::size_t input = 0; input < inputs_; ++input) {
+    std::memcpy(values + input * panel_outputs * size, stored + input * size, size);
   }
 }
 
 namespace {
 
-float packed_float(TensorType type, const std::uint8_t* values, std::size_t index) {
-  if (type == TensorType::f32) {
+float packed_float(Layout layout, const std::uint8_t* values, std::size_t index) {
+  if (layout == Layout::f32) {
     float value;
     std::memcpy(&value, values + 4 * index, 4);
     return value;
   }
   std::uint16_t bits;
   std::memcpy(&bits, values + 2 * index, 2);
-  return type == TensorType::f16 ? half_to_float(bits) : bfloat_to_float(bits);
+  return layout == Layout::f16 ? half_to_float(bits) : bfloat_to_float(bits);
+}
+
+// The scale of a group, then its minimum or the scale of its last 16 inputs.
+struct GroupScales {
+  float first;
+  float second;
+};
+
+float packed_half(const std::uint8_t* halves, std::size_t index) {
+  return packed_float(Layout::f16, halves, index);
+}
+
+GroupScales group_scales(const LayoutTraits& traits, const std::uint8_t* scales, std::size_t group,
+                         std::size_t lane) {
+  scales += group / traits.block_groups * traits.block_scale_bytes;
+  const float first = packed_half(scales, lane);
+  const float second = traits.has_minimum ? packed_half(scales, panel_outputs + lane) : first;
+  if (!traits.has_blocks) return {first, second};
+  const std::uint8_t* factors =
+      scales + traits.half_bytes + group % traits.block_groups * traits.factor_bytes + lane;
+  const auto factor = [&](std::size_t index) {
+    const std::uint8_t byte = factors[panel_outputs * index];
+    return static_cast<float>(traits.has_minimum ? byte : static_cast<std::int8_t>(byte));
+  };
+  return {first * factor(0), second * factor(1)};
 }
 
 // The products and sums are rounded one by one, as the gguf package does.
-void dequantise_group(TensorType type, const std::uint8_t* values, const std::uint16_t* scales,
-                      std::size_t lane, float* out) {
-  const float scale = half_to_float(scales[lane]);
-  if (type == TensorType::q8_0) {
-    for (std::size_t i = 0; i < group_inputs; ++i) {
-      out[i] = scale * static_cast<float>(values[i / 4 * 64 + 4 * lane + i % 4] - 128);
-    }
-    return;
-  }
-  const bool has_minimum = type == TensorType::q4_1;
-  const float minimum = has_minimum ? half_to_float(scales[panel_outputs + lane]) : 0.0f;
-  for (std::size_t i = 0; i < group_inputs / 2; ++i) {
-    const int pair = values[i / 4 * 64 + 4 * lane + i % 4];
-    for (std::size_t part = 0; part < 2; ++part) {
-      const int value = part == 0 ? pair & 15 : pair >> 4;
-      out[16 * part + i] = has_minimum ? scale * static_cast<float>(value) + minimum
-                                       : scale * static_cast<float>(value - 8);
+void dequantise_group(const LayoutTraits& traits, const std::uint8_t* values,
+                      const GroupScales& scales, std::size_t lane, float* out) {
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    const bool is_high = traits.bits == 4 && i >= 16;
+    const int byte = values[chunk_at((is_high ? i - 16 : i) / 4 * 4, lane) + i % 4];
+    const int stored = traits.bits == 8 ? byte : is_high ? byte >> 4 : byte & 15;
+    const auto value = static_cast<float>(stored - traits.offset);
+    if (traits.has_minimum) {
+      out[i] = scales.first * value + scales.second;
+    } else {
+      out[i] = (traits.parts == 2 && i >= 16 ? scales.second : scales.first) * value;
     }
   }
 }
@@ -123,17 +158,17 @@ void dequantise_row(const Matrix& w, std::size_t output, float* out) {
   }
   const std::size_t lane = output % panel_outputs;
   const std::uint8_t* values = w.panel(output / panel_outputs);
-  if (!is_quantised(w.type())) {
+  if (!is_quantised(w.layout())) {
     for (std::size_t input = 0; input < w.inputs(); ++input) {
-      out[input] = packed_float(w.type(), values, input * panel_outputs + lane);
+      out[input] = packed_float(w.layout(), values, input * panel_outputs + lane);
     }
     return;
   }
-  const std::uint16_t* scales = w.panel_scales(output / panel_outputs);
-  for (std::size_t group = 0; group < w.groups(); ++group) {
-    dequantise_group(w.type(), values + group * panel_outputs * stored_values(w.type()),
-                     scales + group * panel_outputs * stored_halves(w.type()), lane,
-                     out + group * group_inputs);
+  const LayoutTraits traits = traits_of(w.layout());
+  const std::uint8_t* scales = w.panel_scales(output / panel_outputs);
+  for (std::size_t group = 0; group < w.inputs() / group_inputs; ++group) {
+    dequantise_group(traits, values + group * traits.group_bytes,
+                     group_scales(traits, scales, group, lane), lane, out + group * group_inputs);
   }
 }
 

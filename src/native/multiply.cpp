@@ -24,7 +24,7 @@ void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
   if (first_panel > last_panel || last_panel > w.panels()) {
     throw std::invalid_argument("The matrix has no such panels.");
   }
-  const auto& product = kernels().product[static_cast<std::size_t>(w.type())];
+  const auto& product = kernels().product[static_cast<std::size_t>(w.layout())];
   for (std::size_t panel = first_panel; panel < last_panel; ++panel) {
     const std::size_t first_output = panel * panel_outputs;
     PanelProduct part{w.panel(panel),

@@ -1,8 +1,10 @@
 // Rows of activations times a packed matrix, to the same bits on every instruction set.
 //
 // Quantised weights: the products of a group of 32 inputs are summed as integers, exactly; then,
-// groups ascending, total = fma(weight scale * activation scale, sum, total) and, for q4_1, also
-// total = fma(minimum, activation scale * sum of activations, total). Float weights: inputs
+// groups ascending, total = fma(weight scale * activation scale, sum, total) and, with minima, also
+// total = fma(minimum, activation scale * sum of activations, total). Where 16 inputs have a scale
+// of their own, they have a sum and an fma of their own, the first 16 of a group before the last.
+// A scale or minimum that is a factor times a half float is that product, rounded once. Float weights: inputs
 // ascending, total = fma(weight, activation, total). Nothing depends on the other rows of the pass.
 #pragma once
 

@@ -1,8 +1,9 @@
 // The kernels with AVX2, FMA and F16C: half a chunk, 8 outputs, at a time.
 //
 // vpmaddubsw adds two products in 16 bits and saturates, so the operands are kept where it cannot:
-// 8 times 2 products of 4-bit weights are at most 8 * 2 * 15 * 127 = 30480 together; 2 products
-// of signed weights, as magnitude times signed input, at most 2 * 128 * 127 = 32512.
+// 8 times 2 products of 4-bit weights are at most 8 * 2 * 15 * 127 = 30480 together, and 4 times 2
+// of 5-bit weights 4 * 2 * 31 * 127 = 31496; 2 products of signed weights, as magnitude times
+// signed input, at most 2 * 128 * 127 = 32512.
 
 #include <immintrin.h>
 
@@ -38,7 +39,7 @@ inline __m256i load(const std::uint8_t* bytes) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
 }
 
-inline __m256 widen(const std::uint16_t* halves) {
+inline __m256 widen(const std::uint8_t* halves) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves)));
 }
 
@@ -60,8 +61,8 @@ inline void store(const Block& b, const __m256* totals) {
 
 // Sums of 16 bits, two an output: no room for the offset, which is added when they are widened.
 template <int R>
-inline void add_q4(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
-                   __m256i* sums) {
+inline void add_4(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
+                  __m256i* sums) {
   const __m256i low_half = _mm256_set1_epi8(15);
   for (int r = 0; r < R; ++r) sums[r] = _mm256_setzero_si256();
 #pragma GCC unroll 4
@@ -81,13 +82,39 @@ inline void add_q4(const std::uint8_t* chunks, const std::int8_t* x, std::size_t
   for (int r = 0; r < R; ++r) sums[r] = _mm256_madd_epi16(sums[r], _mm256_set1_epi16(1));
 }
 
+// 5 bits in 8: 4 chunks are summed in 16 bits.
 template <int R>
-inline void add_q8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
-                   __m256i* sums) {
+inline void add_5(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
+                  __m256i* sums) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int r = 0; r < R; ++r) sums[r] = _mm256_setzero_si256();
+#pragma GCC unroll 2
+  for (std::size_t half = 0; half < 2; ++half) {
+    __m256i pairs[R];
+    for (int r = 0; r < R; ++r) pairs[r] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (std::size_t c = 4 * half; c < 4 * half + 4; ++c, x += 4 * rows) {
+      const __m256i chunk = load(chunks + 64 * c);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const __m256i product = _mm256_maddubs_epi16(chunk, broadcast(x + 4 * r));
+        pairs[r] = _mm256_add_epi16(pairs[r], product);
+        added_now(pairs[r]);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs[r], ones));
+    }
+  }
+}
+
+template <int R, std::size_t count>
+inline void add_8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
+                  __m256i* sums) {
   const __m256i ones = _mm256_set1_epi16(1);
   for (int r = 0; r < R; ++r) sums[r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (std::size_t c = 0; c < 8; ++c, x += 4 * rows) {
+  for (std::size_t c = 0; c < count; ++c, x += 4 * rows) {
     const __m256i chunk =
         _mm256_xor_si256(load(chunks + 64 * c), _mm256_set1_epi8(static_cast<char>(0x80)));
     const __m256i magnitudes = _mm256_abs_epi8(chunk);
@@ -101,41 +128,77 @@ inline void add_q8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t
   }
 }
 
-template <TensorType type, int R>
-void quantised(const Block& b) {
-  constexpr std::size_t group_bytes = type == TensorType::q8_0 ? 512 : 256;
-  constexpr std::size_t group_halves = type == TensorType::q4_1 ? 32 : 16;
+// Sums of a group's products, or of its part's, without those of the offset of 4 bits.
+template <Layout layout, int R>
+inline void add_part(const Block& b, std::size_t group, std::size_t part, __m256i* sums) {
+  constexpr LayoutTraits traits = traits_of(layout);
   const std::size_t rows = b.p.x.rows;
+  const std::uint8_t* chunks = b.p.values + group * traits.group_bytes + 4 * b.first_output;
+  const std::int8_t* x = b.p.x.values + group * group_inputs * rows + 4 * b.first_row;
+  if constexpr (traits.bits == 4) {
+    add_4<R>(chunks, x, rows, sums);
+  } else if constexpr (traits.has_minimum) {
+    add_5<R>(chunks, x, rows, sums);
+  } else {
+    constexpr std::size_t count = 8 / traits.parts;
+    add_8<R, count>(chunks + 64 * count * part, x + 4 * rows * count * part, rows, sums);
+  }
+}
+
+// Scales that begin at `halves`, or factors of a group times these; of 8 outputs.
+template <Layout layout>
+inline __m256 scales_at(const std::uint8_t* halves, const std::uint8_t* factors) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const __m256 scales = widen(halves);
+  if constexpr (!traits.has_blocks) return scales;
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(factors));
+  const __m256i whole = traits.has_minimum ? _mm256_cvtepu8_epi32(bytes)
+                                           : _mm256_cvtepi8_epi32(bytes);
+  return _mm256_mul_ps(scales, _mm256_cvtepi32_ps(whole));
+}
+
+// The next panel, once.
+template <Layout layout>
+inline void fetch_next(const Block& b, std::size_t group, const std::uint8_t* scales) {
+  constexpr std::size_t bytes = traits_of(layout).group_bytes;
+  if (b.first_row != 0 || b.first_output != 0) return;
+  for (std::size_t byte = 0; byte < bytes; byte += 64) {
+    fetch(b.p.values + group * bytes + b.p.panel_bytes + byte);
+  }
+  fetch(scales + b.p.panel_bytes);
+}
+
+template <Layout layout, int R>
+void quantised(const Block& b) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  constexpr std::size_t second_half = traits.has_minimum ? 2 * panel_outputs : 0;
   __m256 totals[R];
   for (int r = 0; r < R; ++r) totals[r] = _mm256_setzero_ps();
   for (std::size_t group = 0; group < b.p.inputs / group_inputs; ++group) {
-    const std::size_t at = group * rows + b.first_row;
-    const std::uint8_t* chunks = b.p.values + group * group_bytes + 4 * b.first_output;
-    const std::int8_t* x = b.p.x.values + group * group_inputs * rows + 4 * b.first_row;
-    __m256i sums[R];
-    if (type == TensorType::q8_0) {
-      add_q8<R>(chunks, x, rows, sums);
-    } else {
-      add_q4<R>(chunks, x, rows, sums);
-    }
-    const std::uint16_t* halves = b.p.scales + group * group_halves + b.first_output;
-    if (b.first_row == 0 && b.first_output == 0) {  // the next panel, once
-      for (std::size_t byte = 0; byte < group_bytes; byte += 64) {
-        fetch(chunks + b.p.panel_bytes + byte);
-      }
-      fetch(halves + b.p.panel_bytes / sizeof *halves);
-    }
-    const __m256 scales = widen(halves);
+    const std::size_t at = group * b.p.x.rows + b.first_row;
+    const std::uint8_t* block =
+        b.p.scales + group / traits.block_groups * traits.block_scale_bytes;
+    const std::uint8_t* factors = block + traits.half_bytes +
+                                  group % traits.block_groups * traits.factor_bytes +
+                                  b.first_output;
+    const std::uint8_t* halves = block + 2 * b.first_output;
+#pragma GCC unroll 2
+    for (std::size_t part = 0; part < traits.parts; ++part) {
+      __m256i sums[R];
+      add_part<layout, R>(b, group, part, sums);
+      if (part == 0) fetch_next<layout>(b, group, traits.has_blocks ? factors : halves);
+      const __m256 scales = scales_at<layout>(halves, factors + panel_outputs * part);
 #pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      if (type == TensorType::q4_0) {
-        sums[r] = _mm256_add_epi32(sums[r], _mm256_set1_epi32(b.p.x.starts_4[at + r]));
+      for (int r = 0; r < R; ++r) {
+        if (traits.offset == 8) {
+          sums[r] = _mm256_add_epi32(sums[r], _mm256_set1_epi32(b.p.x.starts_4[at + r]));
+        }
+        const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(b.p.x.scales[at + r]));
+        totals[r] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sums[r]), totals[r]);
       }
-      const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(b.p.x.scales[at + r]));
-      totals[r] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sums[r]), totals[r]);
     }
-    if (type == TensorType::q4_1) {
-      const __m256 minima = widen(halves + panel_outputs);
+    if (traits.has_minimum) {
+      const __m256 minima = scales_at<layout>(halves + second_half, factors + panel_outputs);
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
         totals[r] =
@@ -146,23 +209,23 @@ void quantised(const Block& b) {
   store<R>(b, totals);
 }
 
-template <TensorType type>
+template <Layout layout>
 inline __m256 weights(const std::uint8_t* values, std::size_t index) {
-  if (type == TensorType::f32) {
+  if (layout == Layout::f32) {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(values) + index);
   }
-  const std::uint16_t* halves = reinterpret_cast<const std::uint16_t*>(values) + index;
-  if (type == TensorType::f16) return widen(halves);
+  const std::uint8_t* halves = values + 2 * index;
+  if (layout == Layout::f16) return widen(halves);
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(halves));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-template <TensorType type, int R>
+template <Layout layout, int R>
 void floats(const Block& b) {
   __m256 totals[R];
   for (int r = 0; r < R; ++r) totals[r] = _mm256_setzero_ps();
   for (std::size_t input = 0; input < b.p.inputs; ++input) {
-    const __m256 column = weights<type>(b.p.values, input * panel_outputs + b.first_output);
+    const __m256 column = weights<layout>(b.p.values, input * panel_outputs + b.first_output);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const std::size_t row = b.first_row + static_cast<std::size_t>(r);
@@ -173,44 +236,55 @@ void floats(const Block& b) {
   store<R>(b, totals);
 }
 
-template <TensorType type, int R>
+template <Layout layout, int R>
 void block(const Block& b) {
-  if constexpr (is_quantised(type)) {
-    quantised<type, R>(b);
+  if constexpr (is_quantised(layout)) {
+    quantised<layout, R>(b);
   } else {
-    floats<type, R>(b);
+    floats<layout, R>(b);
   }
 }
 
-template <TensorType type>
+template <Layout layout>
 void product(const PanelProduct& p) {
   for (std::size_t row = 0; row < p.x.rows; row += block_rows) {
     for (std::size_t output = 0; output < p.outputs; output += half_outputs) {
       const Block b{p, row, output};
       switch (p.x.rows - row) {
-        case 1: block<type, 1>(b); break;
-        case 2: block<type, 2>(b); break;
-        case 3: block<type, 3>(b); break;
-        default: block<type, 4>(b); break;
+        case 1: block<layout, 1>(b); break;
+        case 2: block<layout, 2>(b); break;
+        case 3: block<layout, 3>(b); break;
+        default: block<layout, 4>(b); break;
       }
     }
   }
 }
 
-#define FORERUN_ANY_ROWS(type)                                                                  \
-  {                                                                                             \
-    nullptr, product<type>, product<type>, product<type>, product<type>, product<type>,         \
-        product<type>, product<type>, product<type>, product<type>, product<type>,              \
-        product<type>, product<type>, product<type>, product<type>, product<type>,              \
-        product<type>                                                                           \
+// One function serves any number of rows.
+constexpr Kernels any_rows() {
+  constexpr void (*by_layout[layouts])(const PanelProduct&) = {
+      product<Layout::f32>,
+      product<Layout::f16>,
+      product<Layout::bf16>,
+      product<Layout::offset_4>,
+      product<Layout::minimum_4>,
+      product<Layout::offset_8>,
+      product<Layout::minimum_8>,
+      product<Layout::block_minimum_4>,
+      product<Layout::block_minimum_8>,
+      product<Layout::block_offset_8>,
+  };
+  Kernels kernels{{}, quantise_row};
+  for (std::size_t layout = 0; layout < layouts; ++layout) {
+    for (std::size_t rows = 1; rows <= tile_rows; ++rows) {
+      kernels.product[layout][rows] = by_layout[layout];
+    }
   }
+  return kernels;
+}
 
 }  // namespace
 
-const Kernels avx2_kernels = {
-    {FORERUN_ANY_ROWS(TensorType::f32), FORERUN_ANY_ROWS(TensorType::f16),
-     FORERUN_ANY_ROWS(TensorType::bf16), FORERUN_ANY_ROWS(TensorType::q4_0),
-     FORERUN_ANY_ROWS(TensorType::q4_1), FORERUN_ANY_ROWS(TensorType::q8_0)},
-    quantise_row};
+const Kernels avx2_kernels = any_rows();
 
 }  // namespace forerun

@@ -24,7 +24,7 @@ inline __m512i broadcast(const std::int8_t* four) {
   return _mm512_set1_epi32(bits);
 }
 
-inline __m512 widen(const std::uint16_t* halves) {
+inline __m512 widen(const std::uint8_t* halves) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
@@ -43,16 +43,18 @@ inline void add_chunk(__m512i chunk, const std::int8_t* x, __m512i* sums) {
   for (int r = 0; r < R; ++r) sums[r] = _mm512_dpbusd_epi32(sums[r], chunk, broadcast(x + 4 * r));
 }
 
-template <TensorType type, int R>
-inline void add_group(const std::uint8_t* chunks, std::size_t ahead, const std::int8_t* x,
-                      __m512i* sums) {
-  constexpr int loads = type == TensorType::q8_0 ? 8 : 4;
+// Adds the products of a group, or of its part.
+template <Layout layout, int R>
+inline void add_part(const std::uint8_t* chunks, std::size_t ahead, const std::int8_t* x,
+                     __m512i* sums) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  constexpr int loads = static_cast<int>(traits.bits / traits.parts);
   const __m512i low_half = _mm512_set1_epi8(15);
 #pragma GCC unroll 8
   for (int c = 0; c < loads; ++c) {
     fetch(chunks + 64 * c + ahead);
     const __m512i chunk = _mm512_loadu_si512(chunks + 64 * c);
-    if (type == TensorType::q8_0) {
+    if (traits.bits == 8) {
       add_chunk<R>(chunk, x + 4 * R * c, sums);
     } else {
       add_chunk<R>(_mm512_and_si512(chunk, low_half), x + 4 * R * c, sums);
@@ -62,34 +64,63 @@ inline void add_group(const std::uint8_t* chunks, std::size_t ahead, const std::
   }
 }
 
-template <TensorType type, int R>
+// What a sum of products with weights that are stored plus an offset starts from.
+template <Layout layout>
+inline __m512i start(const ActivationTile& x, std::size_t at, std::size_t part) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  if constexpr (traits.offset == 0) return _mm512_setzero_si512();
+  if constexpr (traits.offset == 8) return _mm512_set1_epi32(x.starts_4[at]);
+  if constexpr (traits.parts == 1) return _mm512_set1_epi32(x.starts_8[at]);
+  const std::int32_t first = x.starts_8_first[at];
+  return _mm512_set1_epi32(part == 0 ? first : x.starts_8[at] - first);
+}
+
+// Scales that begin at `halves`, or factors of a group times these.
+template <Layout layout>
+inline __m512 scales_at(const std::uint8_t* halves, const std::uint8_t* factors) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const __m512 scales = widen(halves);
+  if constexpr (!traits.has_blocks) return scales;
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(factors));
+  const __m512i whole = traits.has_minimum ? _mm512_cvtepu8_epi32(bytes)
+                                           : _mm512_cvtepi8_epi32(bytes);
+  return _mm512_mul_ps(scales, _mm512_cvtepi32_ps(whole));
+}
+
+template <Layout layout, int R>
 void quantised(const PanelProduct& p) {
-  constexpr std::size_t group_bytes = type == TensorType::q8_0 ? 512 : 256;
-  constexpr std::size_t group_halves = type == TensorType::q4_1 ? 32 : 16;
+  constexpr LayoutTraits traits = traits_of(layout);
+  constexpr std::size_t second_half = traits.has_minimum ? 2 * panel_outputs : 0;
+  constexpr std::size_t part_bytes = traits.group_bytes / traits.parts;
+  constexpr std::size_t part_inputs = group_inputs / traits.parts;
   const std::size_t groups = p.inputs / group_inputs;
-  const std::int32_t* starts = type == TensorType::q8_0 ? p.x.starts_8 : p.x.starts_4;
   __m512 totals[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) totals[r] = _mm512_setzero_ps();
   for (std::size_t group = 0; group < groups; ++group) {
     const std::size_t at = group * R;
-    __m512i sums[R];
+    const std::uint8_t* halves =
+        p.scales + group / traits.block_groups * traits.block_scale_bytes;
+    const std::uint8_t* factors =
+        halves + traits.half_bytes + group % traits.block_groups * traits.factor_bytes;
+    fetch((traits.has_blocks ? factors : halves) + p.panel_bytes);
+#pragma GCC unroll 2
+    for (std::size_t part = 0; part < traits.parts; ++part) {
+      __m512i sums[R];
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      sums[r] = _mm512_set1_epi32(type == TensorType::q4_1 ? 0 : starts[at + r]);
-    }
-    add_group<type, R>(p.values + group * group_bytes, p.panel_bytes,
-                       p.x.values + at * group_inputs, sums);
-    const std::uint16_t* halves = p.scales + group * group_halves;
-    fetch(halves + p.panel_bytes / sizeof *halves);
-    const __m512 scales = widen(halves);
+      for (int r = 0; r < R; ++r) sums[r] = start<layout>(p.x, at + r, part);
+      add_part<layout, R>(p.values + group * traits.group_bytes + part * part_bytes,
+                          p.panel_bytes,
+                          p.x.values + at * group_inputs + R * part_inputs * part, sums);
+      const __m512 scales = scales_at<layout>(halves, factors + panel_outputs * part);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[at + r]));
-      totals[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sums[r]), totals[r]);
+      for (int r = 0; r < R; ++r) {
+        const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[at + r]));
+        totals[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sums[r]), totals[r]);
+      }
     }
-    if (type == TensorType::q4_1) {
-      const __m512 minima = widen(halves + panel_outputs);
+    if (traits.has_minimum) {
+      const __m512 minima = scales_at<layout>(halves + second_half, factors + panel_outputs);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         totals[r] =
@@ -100,25 +131,24 @@ void quantised(const PanelProduct& p) {
   store<R>(p, totals);
 }
 
-template <TensorType type>
+template <Layout layout>
 inline __m512 weights(const std::uint8_t* values, std::size_t input) {
-  if (type == TensorType::f32) {
+  if (layout == Layout::f32) {
     return _mm512_loadu_ps(reinterpret_cast<const float*>(values) + input * panel_outputs);
   }
-  const std::uint16_t* halves =
-      reinterpret_cast<const std::uint16_t*>(values) + input * panel_outputs;
-  if (type == TensorType::f16) return widen(halves);
+  const std::uint8_t* halves = values + 2 * input * panel_outputs;
+  if (layout == Layout::f16) return widen(halves);
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-template <TensorType type, int R>
+template <Layout layout, int R>
 void floats(const PanelProduct& p) {
   __m512 totals[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) totals[r] = _mm512_setzero_ps();
   for (std::size_t input = 0; input < p.inputs; ++input) {
-    const __m512 column = weights<type>(p.values, input);
+    const __m512 column = weights<layout>(p.values, input);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const float x = p.x.floats[static_cast<std::size_t>(r) * p.inputs + input];
@@ -128,20 +158,24 @@ void floats(const PanelProduct& p) {
   store<R>(p, totals);
 }
 
-#define FORERUN_BY_ROWS(kernel, type)                                                           \
+#define FORERUN_BY_ROWS(kernel, layout)                                                         \
   {                                                                                             \
-    nullptr, kernel<type, 1>, kernel<type, 2>, kernel<type, 3>, kernel<type, 4>,                \
-        kernel<type, 5>, kernel<type, 6>, kernel<type, 7>, kernel<type, 8>, kernel<type, 9>,    \
-        kernel<type, 10>, kernel<type, 11>, kernel<type, 12>, kernel<type, 13>,                 \
-        kernel<type, 14>, kernel<type, 15>, kernel<type, 16>                                    \
+    nullptr, kernel<layout, 1>, kernel<layout, 2>, kernel<layout, 3>, kernel<layout, 4>,        \
+        kernel<layout, 5>, kernel<layout, 6>, kernel<layout, 7>, kernel<layout, 8>,             \
+        kernel<layout, 9>, kernel<layout, 10>, kernel<layout, 11>, kernel<layout, 12>,          \
+        kernel<layout, 13>, kernel<layout, 14>, kernel<layout, 15>, kernel<layout, 16>          \
   }
 
 }  // namespace
 
 const Kernels avx512_kernels = {
-    {FORERUN_BY_ROWS(floats, TensorType::f32), FORERUN_BY_ROWS(floats, TensorType::f16),
-     FORERUN_BY_ROWS(floats, TensorType::bf16), FORERUN_BY_ROWS(quantised, TensorType::q4_0),
-     FORERUN_BY_ROWS(quantised, TensorType::q4_1), FORERUN_BY_ROWS(quantised, TensorType::q8_0)},
+    {FORERUN_BY_ROWS(floats, Layout::f32), FORERUN_BY_ROWS(floats, Layout::f16),
+     FORERUN_BY_ROWS(floats, Layout::bf16), FORERUN_BY_ROWS(quantised, Layout::offset_4),
+     FORERUN_BY_ROWS(quantised, Layout::minimum_4), FORERUN_BY_ROWS(quantised, Layout::offset_8),
+     FORERUN_BY_ROWS(quantised, Layout::minimum_8),
+     FORERUN_BY_ROWS(quantised, Layout::block_minimum_4),
+     FORERUN_BY_ROWS(quantised, Layout::block_minimum_8),
+     FORERUN_BY_ROWS(quantised, Layout::block_offset_8)},
     quantise_row};
 
 }  // namespace forerun

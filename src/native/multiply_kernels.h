@@ -16,7 +16,7 @@ namespace forerun {
 // One panel of weights times one tile of rows.
 struct PanelProduct {
   const std::uint8_t* values;
-  const std::uint16_t* scales;
+  const std::uint8_t* scales;
   std::size_t inputs;
   std::size_t panel_bytes;  // to the next panel, which is worth fetching early
   std::size_t outputs;      // how many of the panel's 16 to write
@@ -32,12 +32,13 @@ struct QuantisedRow {
   float* scaled_sums;
   std::int32_t* starts_4;
   std::int32_t* starts_8;
+  std::int32_t* starts_8_first;
   std::size_t rows;  // of the tile
 };
 
 struct Kernels {
-  // By type and rows in the tile, 1 to 16.
-  void (*product[6][tile_rows + 1])(const PanelProduct&);
+  // By layout and rows in the tile, 1 to 16.
+  void (*product[layouts][tile_rows + 1])(const PanelProduct&);
   void (*quantise)(const float* x, std::size_t groups, const QuantisedRow& to);
 };
 

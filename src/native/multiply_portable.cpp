@@ -18,8 +18,8 @@ struct Inputs {
 };
 
 // Sums of a group's products for one row, added to sums[16].
-void add_q4(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
-            std::int32_t* sums) {
+void add_4(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
+           std::int32_t* sums) {
   std::int16_t totals[64] = {};  // of 8 products each: at most 8 * 15 * 127
   for (std::size_t chunk = 0; chunk < 4; ++chunk) {
     const Inputs low(x + chunk * 4 * rows);
@@ -37,10 +37,11 @@ void add_q4(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
   }
 }
 
-void add_q8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
-            std::int32_t* sums) {
+template <std::size_t chunks_of_4>
+void add_8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
+           std::int32_t* sums) {
   std::int32_t totals[64] = {};
-  for (std::size_t chunk = 0; chunk < 8; ++chunk) {
+  for (std::size_t chunk = 0; chunk < chunks_of_4; ++chunk) {
     const Inputs inputs(x + chunk * 4 * rows);
     for (std::size_t at = 0; at < 64; at += 8) {
       for (std::size_t i = 0; i < 8; ++i) {
@@ -55,51 +56,95 @@ void add_q8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t rows,
   }
 }
 
-template <TensorType type>
+struct GroupScales {
+  float of[2][panel_outputs];  // the scale, then the minimum or the last 16 inputs' scale
+};
+
+template <Layout layout>
+GroupScales group_scales(const std::uint8_t* scales, std::size_t group) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  constexpr std::size_t block_groups = traits.block_groups;
+  GroupScales result{};
+  scales += group / block_groups * traits.block_scale_bytes;
+  const std::uint8_t* factors =
+      scales + traits.half_bytes + group % block_groups * traits.factor_bytes;
+  const auto* halves = reinterpret_cast<const std::uint16_t*>(scales);
+  for (std::size_t i = 0; i < panel_outputs; ++i) {
+    result.of[0][i] = half_to_float(halves[i]);
+    result.of[1][i] = traits.has_minimum ? half_to_float(halves[panel_outputs + i])
+                                         : result.of[0][i];
+    for (std::size_t part = 0; traits.has_blocks && part < 2; ++part) {
+      const std::uint8_t byte = factors[panel_outputs * part + i];
+      result.of[part][i] *= static_cast<float>(
+          traits.has_minimum ? byte : static_cast<std::int8_t>(byte));
+    }
+  }
+  return result;
+}
+
+// Sums of the products of a group, or of its part, with one row.
+template <Layout layout>
+void sum_products(const PanelProduct& p, std::size_t row, std::size_t group, std::size_t part,
+                  std::int32_t* sums) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const std::size_t at = group * p.x.rows + row;
+  const std::int8_t* x = p.x.values + group * group_inputs * p.x.rows + 4 * row;
+  const std::uint8_t* chunks = p.values + group * traits.group_bytes;
+  std::int32_t start = 0;
+  if (traits.offset == 8) start = p.x.starts_4[at];
+  if (traits.offset == 128) start = p.x.starts_8[at];
+  if (traits.parts == 2) {
+    const std::int32_t first = p.x.starts_8_first[at];
+    start = part == 0 ? first : start - first;
+  }
+  for (std::size_t i = 0; i < panel_outputs; ++i) sums[i] = start;
+  if constexpr (traits.bits == 4) {
+    add_4(chunks, x, p.x.rows, sums);
+  } else {
+    constexpr std::size_t count = 8 / traits.parts;
+    add_8<count>(chunks + 64 * count * part, x + 4 * p.x.rows * count * part, p.x.rows, sums);
+  }
+}
+
+template <Layout layout>
 void quantised(const PanelProduct& p) {
-  constexpr std::size_t group_bytes = type == TensorType::q8_0 ? 512 : 256;
-  constexpr std::size_t group_halves = type == TensorType::q4_1 ? 32 : 16;
+  constexpr LayoutTraits traits = traits_of(layout);
   for (std::size_t row = 0; row < p.x.rows; ++row) {
     float totals[panel_outputs] = {};
     for (std::size_t group = 0; group < p.inputs / group_inputs; ++group) {
       const std::size_t at = group * p.x.rows + row;
-      const std::int8_t* x = p.x.values + group * group_inputs * p.x.rows + 4 * row;
-      std::int32_t start = 0;
-      if (type == TensorType::q4_0) start = p.x.starts_4[at];
-      if (type == TensorType::q8_0) start = p.x.starts_8[at];
-      std::int32_t sums[panel_outputs];
-      for (std::int32_t& sum : sums) sum = start;
-      constexpr auto add = type == TensorType::q8_0 ? add_q8 : add_q4;
-      add(p.values + group * group_bytes, x, p.x.rows, sums);
-      const std::uint16_t* scales = p.scales + group * group_halves;
-      for (std::size_t i = 0; i < panel_outputs; ++i) {
-        const float scale = half_to_float(scales[i]) * p.x.scales[at];
-        totals[i] = std::fma(scale, static_cast<float>(sums[i]), totals[i]);
-        if (type == TensorType::q4_1) {
-          const float minimum = half_to_float(scales[panel_outputs + i]);
-          totals[i] = std::fma(minimum, p.x.scaled_sums[at], totals[i]);
+      const GroupScales scales = group_scales<layout>(p.scales, group);
+      for (std::size_t part = 0; part < traits.parts; ++part) {
+        std::int32_t sums[panel_outputs];
+        sum_products<layout>(p, row, group, part, sums);
+        for (std::size_t i = 0; i < panel_outputs; ++i) {
+          const float scale = scales.of[part][i] * p.x.scales[at];
+          totals[i] = std::fma(scale, static_cast<float>(sums[i]), totals[i]);
         }
+      }
+      for (std::size_t i = 0; traits.has_minimum && i < panel_outputs; ++i) {
+        totals[i] = std::fma(scales.of[1][i], p.x.scaled_sums[at], totals[i]);
       }
     }
     for (std::size_t i = 0; i < p.outputs; ++i) p.out[row * p.stride + i] = totals[i];
   }
 }
 
-template <TensorType type>
+template <Layout layout>
 float weight(const std::uint8_t* values, std::size_t index) {
-  if (type == TensorType::f32) return reinterpret_cast<const float*>(values)[index];
+  if (layout == Layout::f32) return reinterpret_cast<const float*>(values)[index];
   const std::uint16_t bits = reinterpret_cast<const std::uint16_t*>(values)[index];
-  return type == TensorType::f16 ? half_to_float(bits) : bfloat_to_float(bits);
+  return layout == Layout::f16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
 
-template <TensorType type>
+template <Layout layout>
 void floats(const PanelProduct& p) {
   for (std::size_t row = 0; row < p.x.rows; ++row) {
     const float* x = p.x.floats + row * p.inputs;
     float totals[panel_outputs] = {};
     for (std::size_t input = 0; input < p.inputs; ++input) {
       for (std::size_t i = 0; i < panel_outputs; ++i) {
-        totals[i] = std::fma(weight<type>(p.values, input * panel_outputs + i), x[input],
+        totals[i] = std::fma(weight<layout>(p.values, input * panel_outputs + i), x[input],
                              totals[i]);
       }
     }
@@ -111,13 +156,22 @@ using Product = void (*)(const PanelProduct&);
 
 // One function serves any number of rows.
 constexpr Kernels any_rows() {
-  constexpr Product by_type[] = {floats<TensorType::f32>,     floats<TensorType::f16>,
-                                 floats<TensorType::bf16>,    quantised<TensorType::q4_0>,
-                                 quantised<TensorType::q4_1>, quantised<TensorType::q8_0>};
+  constexpr Product by_layout[layouts] = {
+      floats<Layout::f32>,
+      floats<Layout::f16>,
+      floats<Layout::bf16>,
+      quantised<Layout::offset_4>,
+      quantised<Layout::minimum_4>,
+      quantised<Layout::offset_8>,
+      quantised<Layout::minimum_8>,
+      quantised<Layout::block_minimum_4>,
+      quantised<Layout::block_minimum_8>,
+      quantised<Layout::block_offset_8>,
+  };
   Kernels kernels{{}, quantise_row};
-  for (std::size_t type = 0; type < 6; ++type) {
+  for (std::size_t layout = 0; layout < layouts; ++layout) {
     for (std::size_t rows = 1; rows <= tile_rows; ++rows) {
-      kernels.product[type][rows] = by_type[type];
+      kernels.product[layout][rows] = by_layout[layout];
     }
   }
   return kernels;

@@ -20,8 +20,13 @@ constexpr std::uint32_t infinity_bits = 0x7F800000u;
 // are, then comes infinity, then the NaNs.
 static inline std::uint32_t largest_magnitude(const float* x);
 
-// Writes 32 values of x * inverse, rounded half to even and known to fit; returns their sum.
-static inline std::int32_t round_group(const float* x, float inverse, std::int8_t* values);
+struct GroupSums {
+  std::int32_t all;
+  std::int32_t first;  // of the first 16
+};
+
+// Writes 32 values of x * inverse, rounded half to even and known to fit; returns their sums.
+static inline GroupSums round_group(const float* x, float inverse, std::int8_t* values);
 
 #ifdef __AVX2__
 
@@ -42,7 +47,7 @@ static inline std::uint32_t largest_magnitude(const float* x) {
   return static_cast<std::uint32_t>(_mm_cvtsi128_si32(four));
 }
 
-static inline std::int32_t round_group(const float* x, float inverse, std::int8_t* values) {
+static inline GroupSums round_group(const float* x, float inverse, std::int8_t* values) {
   const __m256 factor = _mm256_set1_ps(inverse);
   __m256i whole[4];
   for (std::size_t i = 0; i < 4; ++i) {
@@ -56,10 +61,11 @@ static inline std::int32_t round_group(const float* x, float inverse, std::int8_
                       _mm256_permutevar8x32_epi32(bytes, order));
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
   const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  // Here the first 16 inputs stand in the first two lanes of each half.
   __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4E));
   sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xB1));
-  return _mm_cvtsi128_si32(sum);
+  const __m128i all = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4E));
+  return {_mm_cvtsi128_si32(all), _mm_cvtsi128_si32(sum)};
 }
 
 #else
@@ -75,8 +81,8 @@ static inline std::uint32_t largest_magnitude(const float* x) {
   return largest;
 }
 
-static inline std::int32_t round_group(const float* x, float inverse, std::int8_t* values) {
-  std::int32_t sum = 0;
+static inline GroupSums round_group(const float* x, float inverse, std::int8_t* values) {
+  GroupSums sums{0, 0};
   for (std::size_t i = 0; i < group_inputs; ++i) {
     // Adding 1.5 * 2^23 rounds to an integer, half to even, and leaves it in the lowest bits.
     const float shifted = x[i] * inverse + 12582912.0f;
@@ -84,9 +90,10 @@ static inline std::int32_t round_group(const float* x, float inverse, std::int8_
     std::memcpy(&value, &shifted, sizeof value);
     value -= 0x4B400000;
     values[i] = static_cast<std::int8_t>(value);
-    sum += value;
+    sums.all += value;
+    if (i < group_inputs / 2) sums.first += value;
   }
-  return sum;
+  return sums;
 }
 
 #endif
@@ -95,21 +102,22 @@ static inline void quantise_group(const float* x, std::size_t group, const Quant
   const std::uint32_t largest = largest_magnitude(x);
   std::int8_t values[group_inputs] = {};
   float scale = 0;
-  std::int32_t sum = 0;
+  GroupSums sums{0, 0};
   if (largest >= infinity_bits) {
     scale = float_of_bits(0x7FC00000u);
   } else if (largest >= smallest_magnitude_bits) {
     scale = float_of_bits(largest) / 127.0f;
-    sum = round_group(x, 1.0f / scale, values);
+    sums = round_group(x, 1.0f / scale, values);
   }
   std::int8_t* interleaved = to.values + group * group_inputs * to.rows;
   for (std::size_t i = 0; i < group_inputs; i += 4) {
     std::memcpy(interleaved + i * to.rows, values + i, 4);
   }
   to.scales[group * to.rows] = scale;
-  to.scaled_sums[group * to.rows] = scale * static_cast<float>(sum);
-  to.starts_4[group * to.rows] = -8 * sum;
-  to.starts_8[group * to.rows] = -128 * sum;
+  to.scaled_sums[group * to.rows] = scale * static_cast<float>(sums.all);
+  to.starts_4[group * to.rows] = -8 * sums.all;
+  to.starts_8[group * to.rows] = -128 * sums.all;
+  to.starts_8_first[group * to.rows] = -128 * sums.first;
 }
 
 static void quantise_row(const float* x, std::size_t groups, const QuantisedRow& to) {

@@ -10,6 +10,8 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from models.stored_weights import block_inputs, stored_weights
+
 Array = NDArray[np.float32]
 
 
@@ -18,7 +20,8 @@ class Tiny:
     """What a tiny model looks like; every field may be changed.
 
     `metadata` adds or replaces keys (with their architecture prefix; None removes one), `tensors`
-    likewise. `quantisation` is a GGML type name for the matrices whose rows fit its blocks.
+    likewise. `quantisation` is a GGML type name for the matrices whose rows fit its blocks,
+    `types` that of those whose names contain its keys.
     """
 
     architecture: str = "llama"
@@ -34,6 +37,7 @@ class Tiny:
     rope_factors: tuple[float, ...] = ()
     is_tied: bool = True
     quantisation: str = "F32"
+    types: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     metadata: Mapping[str, object] = field(default_factory=dict)
     tensors: Mapping[str, Array | None] = field(default_factory=dict)
@@ -108,10 +112,11 @@ class Tiny:
         return shapes
 
     def _add_tensor(self, writer: gguf.GGUFWriter, name: str, values: Array) -> None:
-        kind = gguf.GGMLQuantizationType[self.quantisation]
-        block, _ = gguf.GGML_QUANT_SIZES[kind]
-        if values.ndim == 2 and values.shape[1] % block == 0:
-            writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+        own = [kind for part, kind in self.types.items() if part in name]
+        kind = own[0] if own else self.quantisation
+        if values.ndim == 2 and values.shape[1] % block_inputs(kind) == 0:
+            stored = stored_weights(kind, values)
+            writer.add_tensor(name, stored, raw_dtype=gguf.GGMLQuantizationType[kind])
         else:
             writer.add_tensor(name, values)
 

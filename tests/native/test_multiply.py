@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from forerun import _native
 from forerun.targets import quantised_product as twin
+from forerun.targets.stored_blocks import BLOCKS
+from models.stored_weights import block_inputs, stored_weights
 
 Array = NDArray[np.float32]
 
 SETS = _native.instruction_sets()
-QUANTISED = ("Q4_0", "Q4_1", "Q8_0")
+QUANTISED = tuple(BLOCKS)
 FLOATS = ("F32", "F16", "BF16")
 TYPES = (*QUANTISED, *FLOATS)
 SHAPES = ((1, 32), (16, 64), (17, 576), (40, 96), (33, 1536))
@@ -38,21 +40,34 @@ def normal(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-def stored(type_name: str, weights: Array) -> NDArray[np.uint8]:
-    kind = gguf.GGMLQuantizationType[type_name]
-    return np.ascontiguousarray(gguf.quantize(weights, kind)).view(np.uint8).reshape(-1)
+def whole_blocks(type_name: str, inputs: int) -> int:
+    """The next length that rows of the type may have."""
+    return -(-inputs // block_inputs(type_name)) * block_inputs(type_name)
 
 
 def pair(type_name: str, data: NDArray[np.uint8], outputs: int, inputs: int):
-    arguments = (type_name, data, outputs, inputs)
+    arguments = (type_name, data.reshape(-1), outputs, inputs)
     return _native.Matrix(*arguments), twin.Matrix(*arguments)
 
 
-def groups_of(type_name: str, heads: list[float], values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return stored groups: the same scale (and minimum) before each [..., 32 or 16] bytes."""
-    head = np.array(heads, dtype=np.float16).view(np.uint8)
-    head = np.broadcast_to(head, (*values.shape[:-1], len(head)))
-    return np.concatenate([head, values], axis=-1).reshape(-1)
+def random_pair(type_name: str, outputs: int, inputs: int):
+    """A matrix of random weights, packed, and its twin."""
+    data = stored_weights(type_name, normal(outputs, inputs))
+    return pair(type_name, data, outputs, inputs)
+
+
+def filled(type_name: str, byte: int, outputs: int, blocks: int) -> NDArray[np.uint8]:
+    """Return stored blocks of one byte, with the scale 1, or -128 in Q6_K, and the minimum -2."""
+    block = BLOCKS[type_name]
+    data = np.full((outputs, blocks, block.size), byte, dtype=np.uint8)
+    minimum = 2.0 if block.inputs == 256 else -2.0
+    halves = np.array([1.0, minimum], dtype=np.float16).view(np.uint8)
+    data[..., block.halves] = halves[: block.halves.stop - block.halves.start]
+    if type_name in ("Q4_K", "Q5_K"):
+        data[..., 4:12], data[..., 12:16] = 0x01, 0x11
+    if type_name == "Q6_K":
+        data[..., 192:208] = 0x80
+    return data
 
 
 def same_bits(one: Array, other: Array) -> bool:
@@ -86,7 +101,8 @@ def test_every_instruction_set_gives_the_twins_bits(
     type_name: str, outputs: int, inputs: int
 ) -> None:
     """Over types, shapes and numbers of rows, all kernels agree with numpy bit for bit."""
-    native, slow = pair(type_name, stored(type_name, normal(outputs, inputs)), outputs, inputs)
+    inputs = whole_blocks(type_name, inputs)
+    native, slow = random_pair(type_name, outputs, inputs)
     x = normal(max(ROWS), inputs, seed=1)
     # Magnitudes as in a network: a few inputs far larger than the others.
     x[:, ::37] *= 50
@@ -102,8 +118,9 @@ def test_every_instruction_set_gives_the_twins_bits(
 def test_a_row_depends_on_no_other_and_not_on_its_place(type_name: str, name: str) -> None:
     """Shuffled among rows of another scale, alone or in any number, a row keeps its bits."""
     _native.use_instruction_set(name)
-    native, _ = pair(type_name, stored(type_name, normal(21, 96)), 21, 96)
-    x = normal(70, 96, seed=2) * np.float32(10) ** np.arange(-35, 35, dtype=np.float32)[:, None]
+    inputs = whole_blocks(type_name, 96)
+    native, _ = random_pair(type_name, 21, inputs)
+    x = normal(70, inputs, seed=2) * np.float32(10) ** np.arange(-35, 35, dtype=np.float32)[:, None]
     alone = np.concatenate([_native.multiply(native, row[None]) for row in x])
     random = np.random.default_rng(3)
     for rows in (*range(1, 34), 47, 64, 70):
@@ -116,8 +133,9 @@ def test_a_row_depends_on_no_other_and_not_on_its_place(type_name: str, name: st
 def test_panels_are_multiplied_apart(type_name: str, name: str) -> None:
     """Some panels alone have the bits of all together, and nothing else is written."""
     _native.use_instruction_set(name)
-    native, _ = pair(type_name, stored(type_name, normal(41, 64)), 41, 64)
-    x = normal(19, 64, seed=4)
+    inputs = whole_blocks(type_name, 64)
+    native, _ = random_pair(type_name, 41, inputs)
+    x = normal(19, inputs, seed=4)
     whole = _native.multiply(native, x)
     assert native.panels == 3
     for first, last in ((0, 0), (0, 1), (1, 3), (2, 3), (3, 3)):
@@ -132,11 +150,10 @@ def test_panels_are_multiplied_apart(type_name: str, name: str) -> None:
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_extreme_integers_neither_saturate_nor_wrap(type_name: str, byte: int, sign: int) -> None:
     """The largest weights of either sign times the largest inputs are summed exactly."""
-    size = 32 if type_name == "Q8_0" else 16
-    values = np.full((18, 3, size), byte, dtype=np.uint8)
-    heads = [1.0, -2.0] if type_name == "Q4_1" else [1.0]
-    native, slow = pair(type_name, groups_of(type_name, heads, values), 18, 96)
-    x = np.full((5, 96), 127 * sign, dtype=np.float32)
+    inputs = whole_blocks(type_name, 96)
+    data = filled(type_name, byte, 18, inputs // block_inputs(type_name))
+    native, slow = pair(type_name, data, 18, inputs)
+    x = np.full((5, inputs), 127 * sign, dtype=np.float32)
     x[1] = -x[0]
     x[2, ::2] = -x[0, ::2]
     result = check_all_sets(native, slow, x)
@@ -154,20 +171,23 @@ def slow_weights(slow: twin.Matrix) -> NDArray[np.float64]:
 def test_any_stored_bytes_give_the_twins_bits(type_name: str, seed: int, heads: list[int]) -> None:
     """Scales that are zero, tiny, huge, infinite or NaN, and any integers, follow the twin."""
     random = np.random.default_rng(seed)
-    row_bytes = 64 // 32 * {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}[type_name]
+    block, inputs = BLOCKS[type_name], whole_blocks(type_name, 64)
+    row_bytes = inputs // block.inputs * block.size
     data = random.integers(0, 256, (20, row_bytes), dtype=np.uint8)
-    data[: len(heads), :2] = np.array(heads[:20], dtype=np.uint16).view(np.uint8).reshape(-1, 2)
-    native, slow = pair(type_name, data.reshape(-1), 20, 64)
-    x = normal(4, 64, seed=seed % 1000) * np.float32(10.0 ** random.integers(-30, 30))
+    scales = slice(block.halves.start, block.halves.start + 2)
+    some = np.array(heads[:20], dtype=np.uint16)
+    data[: len(heads), scales] = some.view(np.uint8).reshape(-1, 2)
+    native, slow = pair(type_name, data, 20, inputs)
+    x = normal(4, inputs, seed=seed % 1000) * np.float32(10.0 ** random.integers(-30, 30))
     check_all_sets(native, slow, x)
     for output in range(20):
         with np.errstate(all="ignore"):
             assert same_bits(native.dequantise_row(output), slow.dequantise_row(output))
 
 
-def special_rows() -> Array:
-    """Return rows [M, 64] at the edges of the float format, finite and not."""
-    x = normal(15, 64, seed=5)
+def special_rows(inputs: int) -> Array:
+    """Return rows [M, inputs] at the edges of the float format, finite and not."""
+    x = normal(15, inputs, seed=5)
     x[0] = 0
     x[1] = -0.0
     x[2] *= np.float32(1e37)
@@ -176,8 +196,8 @@ def special_rows() -> Array:
     x[5] *= np.float32(2.0**-104)
     x[6] *= np.float32(1e-44)
     x[7, :32] = 0
-    x[8] = np.repeat([1.0, -1.0], 32)
-    x[9] = np.arange(64, dtype=np.float32) * 0.5 - 16
+    x[8] = np.repeat([1.0, -1.0], inputs // 2)
+    x[9] = np.arange(inputs, dtype=np.float32) * 0.5 - 16
     x[10, 3] = np.inf
     x[11, 40] = -np.inf
     x[12, 0] = np.nan
@@ -189,8 +209,9 @@ def special_rows() -> Array:
 @pytest.mark.parametrize("type_name", TYPES)
 def test_special_inputs_give_the_twins_bits(type_name: str) -> None:
     """Zeros, subnormals, the largest floats, infinities and NaNs follow the twin on every set."""
-    native, slow = pair(type_name, stored(type_name, normal(24, 64)), 24, 64)
-    result = check_all_sets(native, slow, special_rows())
+    inputs = whole_blocks(type_name, 64)
+    native, slow = random_pair(type_name, 24, inputs)
+    result = check_all_sets(native, slow, special_rows(inputs))
     assert (result[:2] == 0).all() or type_name not in QUANTISED
     assert not np.isnan(result[14]).any()
 
@@ -198,8 +219,9 @@ def test_special_inputs_give_the_twins_bits(type_name: str) -> None:
 @pytest.mark.parametrize("type_name", QUANTISED)
 def test_a_row_with_an_infinity_or_nan_becomes_nan_and_no_other_does(type_name: str) -> None:
     """What is not finite is propagated, as NaN, to all outputs of its row and to those alone."""
-    native, slow = pair(type_name, stored(type_name, normal(24, 64)), 24, 64)
-    x = special_rows()
+    inputs = whole_blocks(type_name, 64)
+    native, slow = random_pair(type_name, 24, inputs)
+    x = special_rows(inputs)
     x[2:4] = 1  # their products overflow by themselves
     is_nan = np.isnan(check_all_sets(native, slow, x))
     assert (is_nan == ~np.isfinite(x).all(axis=1)[:, None]).all()
@@ -208,14 +230,11 @@ def test_a_row_with_an_infinity_or_nan_becomes_nan_and_no_other_does(type_name: 
 @pytest.mark.parametrize("type_name", TYPES)
 def test_dequantised_rows_are_those_of_the_gguf_package(type_name: str) -> None:
     """A row as floats has the bits that gguf.dequantize gives, last and first panel alike."""
-    weights = normal(37, 96) * np.float32(0.02)
-    data = stored(type_name, weights)
-    native, _ = pair(type_name, data, 37, 96)
+    inputs = whole_blocks(type_name, 96)
+    data = stored_weights(type_name, normal(37, inputs) * np.float32(0.02))
+    native, _ = pair(type_name, data, 37, inputs)
     kind = gguf.GGMLQuantizationType[type_name]
-    if type_name == "F32":
-        expected = weights
-    else:
-        expected = gguf.dequantize(data.reshape(37, -1), kind).reshape(37, 96)
+    expected = gguf.dequantize(data, kind).reshape(37, inputs)
     for output in range(37):
         assert same_bits(native.dequantise_row(output), expected[output].astype(np.float32))
     with pytest.raises(IndexError, match="no output 37"):
@@ -225,11 +244,12 @@ def test_dequantised_rows_are_those_of_the_gguf_package(type_name: str) -> None:
 @pytest.mark.parametrize("type_name", QUANTISED)
 def test_the_error_is_that_of_rounding_the_inputs(type_name: str) -> None:
     """Against exact products, no output is off by more than half a step of each input."""
-    native, slow = pair(type_name, stored(type_name, normal(50, 576)), 50, 576)
-    x = normal(8, 576, seed=6)
+    inputs = whole_blocks(type_name, 576)
+    native, slow = random_pair(type_name, 50, inputs)
+    x = normal(8, inputs, seed=6)
     weights = slow_weights(slow)
     exact = x.astype(np.float64) @ weights.T
-    steps = np.abs(x).reshape(8, 18, 32).max(axis=-1).repeat(32, axis=-1) / 127
+    steps = np.abs(x).reshape(8, -1, 32).max(axis=-1).repeat(32, axis=-1) / 127
     bound = 0.5 * steps @ np.abs(weights).T
     error = np.abs(_native.multiply(native, x) - exact)
     assert (error <= bound * 1.001 + 1e-4).all()
@@ -295,6 +315,8 @@ def rounded_once(exact: Fraction) -> np.float32:
         (("Q4_1", 21, 1, 32), "21 bytes are not 1 rows of 32"),
         (("Q4_1", 40, 1, 32), "40 bytes are not 1 rows"),
         (("Q4_1", 0, 0, 32), "no empty side"),
+        (("Q5_1", 20, 1, 32), "20 bytes are not 1 rows"),
+        (("Q4_K", 72, 1, 128), "not made of groups of 256"),
         (("F32", 0, 1, 0), "0 bytes are not 1 rows of 0"),
         (("Q3_K", 20, 1, 32), "No tensor type is called Q3_K"),
     ],
@@ -326,7 +348,7 @@ def test_matrices_share_memory_and_outlive_each_other() -> None:
 
 def test_a_wrong_product_is_refused() -> None:
     """Rows of another length, other types and panels outside the matrix are refused."""
-    native, _ = pair("Q8_0", stored("Q8_0", normal(16, 64)), 16, 64)
+    native, _ = random_pair("Q8_0", 16, 64)
     with pytest.raises(ValueError, match="differ in length"):
         _native.multiply(native, normal(2, 32))
     with pytest.raises(TypeError):

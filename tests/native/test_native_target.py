@@ -22,10 +22,13 @@ from forerun.errors import (
     PromptError,
     UnsupportedModelError,
 )
+from forerun.models.gguf_file import GGUFFile
 from forerun.models.model import load_model
 from forerun.targets.native import NativeTarget
 from forerun.targets.protocol import Row, Scores, Target
 from forerun.targets.reference import ReferenceTarget
+from forerun.targets.stored_blocks import BLOCKS
+from models.stored_weights import K_TYPES
 from models.tiny_gguf import Tiny
 from targets.row_cases import (
     CASES,
@@ -45,8 +48,26 @@ ALL = {
     **CASES,
     **{
         kind: Tiny(vocab_size=317, width=64, heads=4, head_dim=16, inner=96, quantisation=kind)
-        for kind in ("Q4_0", "Q8_0", "F16", "BF16")
+        for kind in ("Q4_0", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16")
     },
+    **{
+        kind: Tiny(vocab_size=317, width=256, heads=4, head_dim=64, inner=256, quantisation=kind)
+        for kind in K_TYPES
+    },
+    "mixed": Tiny(
+        width=256,
+        heads=4,
+        head_dim=64,
+        inner=96,
+        quantisation="Q4_K",
+        types={
+            "token_embd": "Q6_K",
+            "attn_v": "Q6_K",
+            "attn_k": "Q5_1",
+            "ffn_up": "Q5_K",
+            "ffn_down": "Q5_0",
+        },
+    ),
     "wide heads": Tiny(width=96, heads=3, kv_heads=1, head_dim=128, inner=64, quantisation="Q4_1"),
     "many heads": Tiny(width=40, heads=14, kv_heads=2, head_dim=20, inner=40, context=300),
 }
@@ -238,13 +259,13 @@ def test_python_threads_may_share_targets(tmp_path: Path) -> None:
 
 
 def test_types_without_kernels_are_refused(tmp_path: Path) -> None:
-    """The error names the type and the target that runs it."""
-    model = load_model(Tiny(width=64, inner=96, quantisation="Q5_0").write(tmp_path / "t.gguf"))
-    with pytest.raises(UnsupportedModelError, match=r"(?s)Q5_0.*reference"):
+    """The error names the type, the target that runs it, and the types that there are."""
+    model = load_model(Tiny(width=256, quantisation="TQ2_0").write(tmp_path / "t.gguf"))
+    with pytest.raises(UnsupportedModelError, match=r"(?s)TQ2_0.*reference.*Q4_0, .*Q6_K.*F32"):
         NativeTarget(model)
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path, kind: str, value: float) -> None:
     """One bad number in a matrix is found at load, by the tensor's name."""
@@ -253,6 +274,22 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, kind: str, valu
     tiny = Tiny(width=64, quantisation=kind, tensors={"token_embd.weight": bad})
     with np.errstate(all="ignore"):
         path = tiny.write(tmp_path / "t.gguf")
+    with pytest.raises(ModelFileError, match=r"token_embd\.weight"):
+        NativeTarget(load_model(path))
+
+
+@pytest.mark.parametrize("kind", K_TYPES)
+@pytest.mark.parametrize("half", [0, -1])
+def test_blocks_whose_scales_are_not_finite_are_refused(
+    tmp_path: Path, kind: str, half: int
+) -> None:
+    """The scale and the minimum of 256 inputs alike."""
+    path = Tiny(width=256, quantisation=kind).write(tmp_path / "t.gguf")
+    data, block = bytearray(path.read_bytes()), BLOCKS[kind]
+    places = range(block.halves.start, block.halves.stop, 2)
+    at = GGUFFile.open(path)._infos["token_embd.weight"].start + 7 * block.size + places[half]
+    data[at : at + 2] = np.float16(np.inf).tobytes()
+    path.write_bytes(data)
     with pytest.raises(ModelFileError, match=r"token_embd\.weight"):
         NativeTarget(load_model(path))
 

@@ -17,6 +17,7 @@ from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.models.architecture import Architecture
 from forerun.models.gguf_file import FileIdentity, GGUFFile
 from forerun.native import load
+from forerun.targets.stored_blocks import BLOCKS
 
 if TYPE_CHECKING:
     from forerun import _native
@@ -25,8 +26,6 @@ __all__ = ["check_types", "pack_ends", "pack_layer"]
 
 Part = tuple[str, NDArray[np.uint8], int, int]
 
-# Of each type with a kernel: bytes of a block, and where in it the half floats are.
-_BLOCKS = {"Q4_0": (18, 1), "Q4_1": (20, 2), "Q8_0": (34, 1)}
 _EXPONENTS = {
     "F16": (np.uint16, 0x7C00),
     "BF16": (np.uint16, 0x7F80),
@@ -48,11 +47,11 @@ def check_types(file: GGUFFile, architecture: Architecture) -> None:
     """
     for name, shape in architecture.tensor_shapes():
         kind = file.tensor_type(name)
-        if len(shape) == 2 and kind not in _EXPONENTS and kind not in _BLOCKS:
+        if len(shape) == 2 and kind not in _EXPONENTS and kind not in BLOCKS:
             raise UnsupportedModelError(
                 f"{file.path}: the tensor {name!r} has type {kind}, which the compiled pass lacks.",
-                "Use the reference target (target='reference'), or a model in Q4_0, Q4_1, Q8_0, "
-                "F16, BF16 or F32.",
+                "Use the reference target (target='reference'), or a model in one of "
+                f"{', '.join((*BLOCKS, *_EXPONENTS))}.",
             )
 
 
@@ -125,6 +124,6 @@ def _is_finite(kind: str, stored: NDArray[np.uint8]) -> bool:
     if kind in _EXPONENTS:
         number, exponent = _EXPONENTS[kind]
         return not bool(((stored.view(number) & exponent) == exponent).any())
-    block, halves = _BLOCKS[kind]
-    scales = np.ascontiguousarray(stored.reshape(-1, block)[:, : 2 * halves]).view(np.uint16)
+    block = BLOCKS[kind]
+    scales = np.ascontiguousarray(stored.reshape(-1, block.size)[:, block.halves]).view(np.uint16)
     return not bool(((scales & 0x7C00) == 0x7C00).any())

@@ -3,7 +3,8 @@
 The slow twin of ``src/native/multiply.h``, and its specification: rows of activations are rounded
 to signed 8 bits with one scale per group of 32 inputs, the products of a group are summed as
 integers, exactly, and the groups' sums are added in ascending order, each by one fused
-multiply-add. So a row's result depends on no other row, and on no machine.
+multiply-add, or by two where the weights have a scale per 16 inputs. So a row's result depends on
+no other row, and on no machine.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GROUP", "Matrix", "Quantised", "fused_multiply_add", "multiply", "quantise"]
+from forerun.targets.stored_blocks import BLOCKS, GROUP, UnpackedBlocks, unpack
+
+__all__ = ["Matrix", "Quantised", "fused_multiply_add", "multiply", "quantise"]
 
 Array = NDArray[np.float32]
-
-GROUP = 32
-"""Inputs that share a scale."""
 
 # 1 / scale must not overflow, nor the scale lose bits as a subnormal.
 _SMALLEST_MAGNITUDE = np.float32(2.0**-100)
@@ -42,16 +42,14 @@ class Matrix:
     """A matrix as a GGUF file stores it.
 
     Args:
-        type_name: Q4_0, Q4_1, Q8_0, F32, F16 or BF16.
+        type_name: A key of `stored_blocks.BLOCKS`, or F32, F16 or BF16.
         data: uint8, the rows' bytes one after the other.
         outputs: How many rows.
-        inputs: Their length; a multiple of 32 for a quantised type.
+        inputs: Their length; whole blocks of a quantised type.
 
     Attributes:
-        values: int64 [outputs, groups, 32], the integers of a quantised type; float32
-            [outputs, inputs], the weights of a float type.
-        scales: float32 [outputs, groups]; empty for a float type.
-        minima: The same, of Q4_1 alone; zeros for the other types.
+        blocks: The integers and scales of a quantised type; None for a float type.
+        weights: float32 [outputs, inputs], the weights of a float type; empty for the others.
 
     Raises:
         KeyError: No such type.
@@ -62,35 +60,18 @@ class Matrix:
         self.type = gguf.GGMLQuantizationType[type_name]
         self.outputs, self.inputs = outputs, inputs
         self._stored = data.reshape(outputs, -1)
-        self.values, self.scales, self.minima = self._unpack()
+        self.blocks: UnpackedBlocks | None = None
+        self.weights: Array = np.empty((0, 0), np.float32)
+        with np.errstate(all="ignore"):
+            if type_name in BLOCKS:
+                self.blocks = unpack(type_name, self._stored)
+            else:
+                self.weights = gguf.dequantize(self._stored, self.type).reshape(outputs, inputs)
 
     def dequantise_row(self, output: int) -> Array:
         """Return one row as float32 [inputs], as the gguf package dequantises it."""
         row: Array = gguf.dequantize(self._stored[output], self.type)
         return row
-
-    def _unpack(self) -> tuple[NDArray[np.generic], Array, Array]:
-        if not self.is_quantised:
-            weights = gguf.dequantize(self._stored, self.type).reshape(self.outputs, self.inputs)
-            return weights, np.empty((self.outputs, 0), np.float32), np.zeros((), np.float32)
-        groups = self._stored.reshape(self.outputs, self.inputs // GROUP, -1)
-        halves = 2 if self.type.name == "Q4_1" else 1
-        # A group begins with its scale and, in Q4_1, its minimum.
-        heads = np.ascontiguousarray(groups[..., : 2 * halves]).view(np.float16).astype(np.float32)
-        minima = heads[..., 1] if halves == 2 else np.zeros_like(heads[..., 0])
-        return self._integers(groups[..., 2 * halves :]), heads[..., 0], minima
-
-    def _integers(self, stored: NDArray[np.uint8]) -> NDArray[np.generic]:
-        if self.type.name == "Q8_0":
-            return stored.view(np.int8).astype(np.int64)
-        # The low halves of the bytes are the first 16 inputs, the high halves the others.
-        values = np.concatenate([stored & 15, stored >> 4], axis=-1).astype(np.int64)
-        return values - 8 if self.type.name == "Q4_0" else values
-
-    @property
-    def is_quantised(self) -> bool:
-        """Whether the weights are small integers with scales."""
-        return self.type.name in ("Q4_0", "Q4_1", "Q8_0")
 
 
 def quantise(x: Array) -> Quantised:
@@ -118,27 +99,31 @@ def multiply(matrix: Matrix, x: Array) -> Array:
     """Return rows x, float32 [M, inputs], times the matrix: float32 [M, outputs]."""
     total = np.zeros((len(x), matrix.outputs), dtype=np.float32)
     with np.errstate(all="ignore"):
-        if not matrix.is_quantised:
-            weights = matrix.values.astype(np.float32)
+        if matrix.blocks is None:
+            weights = matrix.weights.astype(np.float32)
             for i in range(matrix.inputs):
                 total = fused_multiply_add(weights[:, i], x[:, i, np.newaxis], total)
             return total
         rows = quantise(x)
         for group in range(matrix.inputs // GROUP):
-            total = _add_group(matrix, rows, group, total)
+            total = _add_group(matrix.blocks, rows, group, total)
     return total
 
 
-def _add_group(matrix: Matrix, rows: Quantised, group: int, total: Array) -> Array:
+def _add_group(blocks: UnpackedBlocks, rows: Quantised, group: int, total: Array) -> Array:
     """Add one group's products to float32 [M, outputs]."""
     values = rows.values[:, group].astype(np.float64)
-    # Integers below 2^53: exact, in whatever order a matrix library adds them.
-    sums = (values @ matrix.values[:, group].astype(np.float64).T).astype(np.float32)
+    weights = blocks.values[:, group].astype(np.float64)
     scales = rows.scales[:, group, np.newaxis]
-    total = fused_multiply_add(matrix.scales[:, group] * scales, sums, total)
-    if matrix.type.name == "Q4_1":
+    parts = blocks.scales.shape[-1]
+    for part in range(parts):
+        inputs = slice(GROUP // parts * part, GROUP // parts * (part + 1))
+        # Integers below 2^53: exact, in whatever order a matrix library adds them.
+        sums = (values[:, inputs] @ weights[:, inputs].T).astype(np.float32)
+        total = fused_multiply_add(blocks.scales[:, group, part] * scales, sums, total)
+    if blocks.minima is not None:
         scaled_sums = scales * values.sum(axis=1, keepdims=True).astype(np.float32)
-        total = fused_multiply_add(matrix.minima[:, group], scaled_sums, total)
+        total = fused_multiply_add(blocks.minima[:, group], scaled_sums, total)
     return total
 
 
