@@ -24,7 +24,7 @@ void Activations::resize(std::size_t rows, std::size_t inputs) {
   grow(scaled_sums_, rows * groups);
   grow(starts_4_, rows * groups);
   grow(starts_8_, rows * groups);
-  grow(starts_8_first_, rows * groups);
+  grow(starts_16_, 2 * rows * groups);
   rows_ = rows;
   inputs_ = inputs;
   groups_ = groups;
@@ -43,7 +43,7 @@ void Activations::set_row(std::size_t row, const float* x) {
                         scaled_sums_.data() + at,
                         starts_4_.data() + at,
                         starts_8_.data() + at,
-                        starts_8_first_.data() + at,
+                        starts_16_.data() + 2 * first * groups_ + lane,
                         std::min(tile_rows, rows_ - first)};
   kernels().quantise(x, groups_, to);
 }
@@ -58,7 +58,7 @@ ActivationTile Activations::tile(std::size_t index) const {
           scaled_sums_.data() + at,
           starts_4_.data() + at,
           starts_8_.data() + at,
-          starts_8_first_.data() + at};
+          starts_16_.data() + 2 * at};
 }
 
 }  // namespace forerun

@@ -27,7 +27,7 @@ struct ActivationTile {
   const float* scaled_sums;      // [groups][rows]: scale * sum of values
   const std::int32_t* starts_4;  // [groups][rows]: -8 * sum of values, the offset of 4 bits
   const std::int32_t* starts_8;  // [groups][rows]: -128 * sum of values, the offset of 8 bits
-  const std::int32_t* starts_8_first;  // [groups][rows]: -128 * sum of the first 16 values
+  const std::int32_t* starts_16;  // [groups][2][rows]: the same for the halves of a group
 };
 
 class Activations {
@@ -56,7 +56,7 @@ class Activations {
   std::vector<float> scaled_sums_;
   std::vector<std::int32_t> starts_4_;
   std::vector<std::int32_t> starts_8_;
-  std::vector<std::int32_t> starts_8_first_;
+  std::vector<std::int32_t> starts_16_;
 };
 
 }  // namespace forerun

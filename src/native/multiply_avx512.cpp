@@ -64,15 +64,15 @@ inline void add_part(const std::uint8_t* chunks, std::size_t ahead, const std::i
   }
 }
 
-// What a sum of products with weights that are stored plus an offset starts from.
-template <Layout layout>
-inline __m512i start(const ActivationTile& x, std::size_t at, std::size_t part) {
+// What sums of products with weights that are stored plus an offset start from, for each row.
+template <Layout layout, int R>
+inline void start(const ActivationTile& x, std::size_t group, std::size_t part, __m512i* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
-  if constexpr (traits.offset == 0) return _mm512_setzero_si512();
-  if constexpr (traits.offset == 8) return _mm512_set1_epi32(x.starts_4[at]);
-  if constexpr (traits.parts == 1) return _mm512_set1_epi32(x.starts_8[at]);
-  const std::int32_t first = x.starts_8_first[at];
-  return _mm512_set1_epi32(part == 0 ? first : x.starts_8[at] - first);
+  const std::int32_t* starts = traits.parts == 2   ? x.starts_16 + (2 * group + part) * R
+                               : traits.offset == 8 ? x.starts_4 + group * R
+                                                    : x.starts_8 + group * R;
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) sums[r] = _mm512_set1_epi32(traits.offset == 0 ? 0 : starts[r]);
 }
 
 // Scales that begin at `halves`, or factors of a group times these.
@@ -107,8 +107,7 @@ void quantised(const PanelProduct& p) {
 #pragma GCC unroll 2
     for (std::size_t part = 0; part < traits.parts; ++part) {
       __m512i sums[R];
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) sums[r] = start<layout>(p.x, at + r, part);
+      start<layout, R>(p.x, group, part, sums);
       add_part<layout, R>(p.values + group * traits.group_bytes + part * part_bytes,
                           p.panel_bytes,
                           p.x.values + at * group_inputs + R * part_inputs * part, sums);

@@ -32,7 +32,7 @@ struct QuantisedRow {
   float* scaled_sums;
   std::int32_t* starts_4;
   std::int32_t* starts_8;
-  std::int32_t* starts_8_first;
+  std::int32_t* starts_16;
   std::size_t rows;  // of the tile
 };
 

@@ -93,10 +93,7 @@ void sum_products(const PanelProduct& p, std::size_t row, std::size_t group, std
   std::int32_t start = 0;
   if (traits.offset == 8) start = p.x.starts_4[at];
   if (traits.offset == 128) start = p.x.starts_8[at];
-  if (traits.parts == 2) {
-    const std::int32_t first = p.x.starts_8_first[at];
-    start = part == 0 ? first : start - first;
-  }
+  if (traits.parts == 2) start = p.x.starts_16[(2 * group + part) * p.x.rows + row];
   for (std::size_t i = 0; i < panel_outputs; ++i) sums[i] = start;
   if constexpr (traits.bits == 4) {
     add_4(chunks, x, p.x.rows, sums);

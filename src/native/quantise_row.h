@@ -117,7 +117,8 @@ static inline void quantise_group(const float* x, std::size_t group, const Quant
   to.scaled_sums[group * to.rows] = scale * static_cast<float>(sums.all);
   to.starts_4[group * to.rows] = -8 * sums.all;
   to.starts_8[group * to.rows] = -128 * sums.all;
-  to.starts_8_first[group * to.rows] = -128 * sums.first;
+  to.starts_16[2 * group * to.rows] = -128 * sums.first;
+  to.starts_16[(2 * group + 1) * to.rows] = -128 * (sums.all - sums.first);
 }
 
 static void quantise_row(const float* x, std::size_t groups, const QuantisedRow& to) {
