@@ -129,8 +129,8 @@ inline void add_8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t 
 }
 
 // Sums of a group's products, or of its part's, without those of the offset of 4 bits.
-template <Layout layout, int R>
-inline void add_part(const Block& b, std::size_t group, std::size_t part, __m256i* sums) {
+template <Layout layout, std::size_t part, int R>
+inline void sum_part(const Block& b, std::size_t group, __m256i* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
   const std::size_t rows = b.p.x.rows;
   const std::uint8_t* chunks = b.p.values + group * traits.group_bytes + 4 * b.first_output;
@@ -157,6 +157,40 @@ inline __m256 scales_at(const std::uint8_t* halves, const std::uint8_t* factors)
   return _mm256_mul_ps(scales, _mm256_cvtepi32_ps(whole));
 }
 
+// Where the scales of a group are.
+struct Scales {
+  const std::uint8_t* halves;
+  const std::uint8_t* factors;
+};
+
+template <Layout layout>
+inline Scales scales_of(const Block& b, std::size_t group) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const std::uint8_t* block = b.p.scales + group / traits.block_groups * traits.block_scale_bytes;
+  return {block + 2 * b.first_output, block + traits.half_bytes +
+                                          group % traits.block_groups * traits.factor_bytes +
+                                          b.first_output};
+}
+
+// Adds the products of a group, or of its part.
+template <Layout layout, std::size_t part, int R>
+inline void add_part(const Block& b, std::size_t group, const Scales& at_scales, __m256* totals) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const std::size_t at = group * b.p.x.rows + b.first_row;
+  __m256i sums[R];
+  sum_part<layout, part, R>(b, group, sums);
+  const __m256 scales =
+      scales_at<layout>(at_scales.halves, at_scales.factors + panel_outputs * part);
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    if (traits.offset == 8) {
+      sums[r] = _mm256_add_epi32(sums[r], _mm256_set1_epi32(b.p.x.starts_4[at + r]));
+    }
+    const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(b.p.x.scales[at + r]));
+    totals[r] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sums[r]), totals[r]);
+  }
+}
+
 // The next panel, once.
 template <Layout layout>
 inline void fetch_next(const Block& b, std::size_t group, const std::uint8_t* scales) {
@@ -166,43 +200,27 @@ inline void fetch_next(const Block& b, std::size_t group, const std::uint8_t* sc
     fetch(b.p.values + group * bytes + b.p.panel_bytes + byte);
   }
   fetch(scales + b.p.panel_bytes);
+  // Compilers take a function that does no more for one without effect, and drop its calls.
+  asm volatile("");
 }
 
 template <Layout layout, int R>
 void quantised(const Block& b) {
   constexpr LayoutTraits traits = traits_of(layout);
-  constexpr std::size_t second_half = traits.has_minimum ? 2 * panel_outputs : 0;
   __m256 totals[R];
   for (int r = 0; r < R; ++r) totals[r] = _mm256_setzero_ps();
   for (std::size_t group = 0; group < b.p.inputs / group_inputs; ++group) {
-    const std::size_t at = group * b.p.x.rows + b.first_row;
-    const std::uint8_t* block =
-        b.p.scales + group / traits.block_groups * traits.block_scale_bytes;
-    const std::uint8_t* factors = block + traits.half_bytes +
-                                  group % traits.block_groups * traits.factor_bytes +
-                                  b.first_output;
-    const std::uint8_t* halves = block + 2 * b.first_output;
-#pragma GCC unroll 2
-    for (std::size_t part = 0; part < traits.parts; ++part) {
-      __m256i sums[R];
-      add_part<layout, R>(b, group, part, sums);
-      if (part == 0) fetch_next<layout>(b, group, traits.has_blocks ? factors : halves);
-      const __m256 scales = scales_at<layout>(halves, factors + panel_outputs * part);
+    const Scales scales = scales_of<layout>(b, group);
+    fetch_next<layout>(b, group, traits.has_blocks ? scales.factors : scales.halves);
+    add_part<layout, 0, R>(b, group, scales, totals);
+    if constexpr (traits.parts == 2) add_part<layout, 1, R>(b, group, scales, totals);
+    if constexpr (traits.has_minimum) {
+      const __m256 minima = scales_at<layout>(scales.halves + 2 * panel_outputs,
+                                              scales.factors + panel_outputs);
+      const float* sums = b.p.x.scaled_sums + group * b.p.x.rows + b.first_row;
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        if (traits.offset == 8) {
-          sums[r] = _mm256_add_epi32(sums[r], _mm256_set1_epi32(b.p.x.starts_4[at + r]));
-        }
-        const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(b.p.x.scales[at + r]));
-        totals[r] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sums[r]), totals[r]);
-      }
-    }
-    if (traits.has_minimum) {
-      const __m256 minima = scales_at<layout>(halves + second_half, factors + panel_outputs);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        totals[r] =
-            _mm256_fmadd_ps(minima, _mm256_set1_ps(b.p.x.scaled_sums[at + r]), totals[r]);
+        totals[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(sums[r]), totals[r]);
       }
     }
   }

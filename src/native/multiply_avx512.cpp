@@ -43,9 +43,9 @@ inline void add_chunk(__m512i chunk, const std::int8_t* x, __m512i* sums) {
   for (int r = 0; r < R; ++r) sums[r] = _mm512_dpbusd_epi32(sums[r], chunk, broadcast(x + 4 * r));
 }
 
-// Adds the products of a group, or of its part.
+// Adds integer products of a group, or of its part.
 template <Layout layout, int R>
-inline void add_part(const std::uint8_t* chunks, std::size_t ahead, const std::int8_t* x,
+inline void sum_part(const std::uint8_t* chunks, std::size_t ahead, const std::int8_t* x,
                      __m512i* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
   constexpr int loads = static_cast<int>(traits.bits / traits.parts);
@@ -65,8 +65,8 @@ inline void add_part(const std::uint8_t* chunks, std::size_t ahead, const std::i
 }
 
 // What sums of products with weights that are stored plus an offset start from, for each row.
-template <Layout layout, int R>
-inline void start(const ActivationTile& x, std::size_t group, std::size_t part, __m512i* sums) {
+template <Layout layout, std::size_t part, int R>
+inline void start(const ActivationTile& x, std::size_t group, __m512i* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
   const std::int32_t* starts = traits.parts == 2   ? x.starts_16 + (2 * group + part) * R
                                : traits.offset == 8 ? x.starts_4 + group * R
@@ -87,43 +87,58 @@ inline __m512 scales_at(const std::uint8_t* halves, const std::uint8_t* factors)
   return _mm512_mul_ps(scales, _mm512_cvtepi32_ps(whole));
 }
 
+// Where the scales of a group are.
+struct Scales {
+  const std::uint8_t* halves;
+  const std::uint8_t* factors;
+};
+
+template <Layout layout>
+inline Scales scales_of(const PanelProduct& p, std::size_t group) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const std::uint8_t* block = p.scales + group / traits.block_groups * traits.block_scale_bytes;
+  return {block, block + traits.half_bytes + group % traits.block_groups * traits.factor_bytes};
+}
+
+// Adds the products of a group, or of its part.
+template <Layout layout, std::size_t part, int R>
+inline void add_part(const PanelProduct& p, std::size_t group, const Scales& scales_are,
+                     __m512* totals) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const std::uint8_t* chunks =
+      p.values + group * traits.group_bytes + part * traits.group_bytes / traits.parts;
+  const std::int8_t* x =
+      p.x.values + R * (group * group_inputs + part * group_inputs / traits.parts);
+  __m512i sums[R];
+  start<layout, part, R>(p.x, group, sums);
+  sum_part<layout, R>(chunks, p.panel_bytes, x, sums);
+  const __m512 scales =
+      scales_at<layout>(scales_are.halves, scales_are.factors + panel_outputs * part);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[group * R + r]));
+    totals[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sums[r]), totals[r]);
+  }
+}
+
 template <Layout layout, int R>
 void quantised(const PanelProduct& p) {
   constexpr LayoutTraits traits = traits_of(layout);
-  constexpr std::size_t second_half = traits.has_minimum ? 2 * panel_outputs : 0;
-  constexpr std::size_t part_bytes = traits.group_bytes / traits.parts;
-  constexpr std::size_t part_inputs = group_inputs / traits.parts;
-  const std::size_t groups = p.inputs / group_inputs;
   __m512 totals[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) totals[r] = _mm512_setzero_ps();
-  for (std::size_t group = 0; group < groups; ++group) {
-    const std::size_t at = group * R;
-    const std::uint8_t* halves =
-        p.scales + group / traits.block_groups * traits.block_scale_bytes;
-    const std::uint8_t* factors =
-        halves + traits.half_bytes + group % traits.block_groups * traits.factor_bytes;
-    fetch((traits.has_blocks ? factors : halves) + p.panel_bytes);
-#pragma GCC unroll 2
-    for (std::size_t part = 0; part < traits.parts; ++part) {
-      __m512i sums[R];
-      start<layout, R>(p.x, group, part, sums);
-      add_part<layout, R>(p.values + group * traits.group_bytes + part * part_bytes,
-                          p.panel_bytes,
-                          p.x.values + at * group_inputs + R * part_inputs * part, sums);
-      const __m512 scales = scales_at<layout>(halves, factors + panel_outputs * part);
+  for (std::size_t group = 0; group < p.inputs / group_inputs; ++group) {
+    const Scales scales = scales_of<layout>(p, group);
+    fetch((traits.has_blocks ? scales.factors : scales.halves) + p.panel_bytes);
+    add_part<layout, 0, R>(p, group, scales, totals);
+    if constexpr (traits.parts == 2) add_part<layout, 1, R>(p, group, scales, totals);
+    if constexpr (traits.has_minimum) {
+      const __m512 minima = scales_at<layout>(scales.halves + 2 * panel_outputs,
+                                              scales.factors + panel_outputs);
+      const float* sums = p.x.scaled_sums + group * R;
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[at + r]));
-        totals[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sums[r]), totals[r]);
-      }
-    }
-    if (traits.has_minimum) {
-      const __m512 minima = scales_at<layout>(halves + second_half, factors + panel_outputs);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        totals[r] =
-            _mm512_fmadd_ps(minima, _mm512_set1_ps(p.x.scaled_sums[at + r]), totals[r]);
+        totals[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(sums[r]), totals[r]);
       }
     }
   }
