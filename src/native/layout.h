@@ -9,7 +9,8 @@
 //
 // Both are unsigned: a weight without minimum is stored plus its offset, 8 or 128. 8 bits with a
 // minimum hold integers of 5 bits. A chunk is one operand of four products per 32-bit lane
-// (vpdpbusd). Behind the values of all groups come the scales, for 16 outputs each:
+// (vpdpbusd). Scales stand before the values that they are for, so that a panel is read from its
+// begin to its end, as memory is fastest; they are, for 16 outputs each:
 //
 //   without blocks  of each group a scale, then its minimum if it has one, as half floats;
 //   with blocks     of each 8 groups a half float (two with minima), and then of each group two
@@ -56,6 +57,7 @@ struct LayoutTraits {
   std::size_t half_bytes;         // of these half floats
   std::size_t factor_bytes;       // of a group
   std::size_t block_scale_bytes;  // of the half floats and all factors
+  std::size_t block_bytes;        // of these and the values
 };
 
 constexpr LayoutTraits traits_of(Layout layout) {
@@ -75,6 +77,7 @@ constexpr LayoutTraits traits_of(Layout layout) {
   traits.half_bytes = (has_minimum ? 4 : 2) * panel_outputs;
   traits.factor_bytes = has_blocks ? 2 * panel_outputs : 0;
   traits.block_scale_bytes = traits.half_bytes + traits.block_groups * traits.factor_bytes;
+  traits.block_bytes = traits.block_scale_bytes + traits.block_groups * traits.group_bytes;
   return traits;
 }
 

@@ -51,15 +51,11 @@ Matrix::Matrix(TensorType type, const std::uint8_t* data, std::size_t outputs, s
     : layout_(layout_of(type)), outputs_(outputs), inputs_(inputs) {
   if (outputs == 0 || inputs == 0) throw std::invalid_argument("A matrix has no empty side.");
   const std::size_t row_bytes = stored_row_bytes(type, inputs);
-  std::size_t scale_bytes = 0;
-  if (is_quantised(layout_)) {
-    const LayoutTraits traits = traits_of(layout_);
-    scales_at_ = inputs / group_inputs * traits.group_bytes;
-    scale_bytes = inputs / group_inputs / traits.block_groups * traits.block_scale_bytes;
-  } else {
-    scales_at_ = inputs * panel_outputs * float_bytes(layout_);
-  }
-  panel_bytes_ = round_up(scales_at_ + scale_bytes, 64);
+  const LayoutTraits traits = traits_of(layout_);
+  panel_bytes_ = is_quantised(layout_)
+                     ? inputs / group_inputs / traits.block_groups * traits.block_bytes
+                     : inputs * panel_outputs * float_bytes(layout_);
+  panel_bytes_ = round_up(panel_bytes_, 64);
   data_ = weight_memory(bytes());
   for (std::size_t output = 0; output < outputs; ++output, data += row_bytes) {
     if (is_quantised(layout_)) {
@@ -74,16 +70,16 @@ void Matrix::pack_blocks(TensorType type, const std::uint8_t* stored, std::size_
   const LayoutTraits traits = traits_of(layout_);
   const std::size_t block_bytes = stored_row_bytes(type, stored_inputs(type));
   const std::size_t lane = output % panel_outputs;
-  std::uint8_t* values = packed(output);
-  std::uint8_t* scales = values + scales_at_;
+  std::uint8_t* to = packed(output);
   for (std::size_t first = 0; first < inputs_; first += stored_inputs(type)) {
     const UnpackedBlock block = unpack_block(type, stored);
+    pack_scales(traits, block, lane, to);
+    std::uint8_t* values = to + traits.block_scale_bytes;
     for (std::size_t i = 0; i < stored_inputs(type); i += group_inputs) {
       pack_group(traits, block.values + i, lane, values);
       values += traits.group_bytes;
     }
-    pack_scales(traits, block, lane, scales);
-    scales += traits.block_scale_bytes;
+    to += traits.block_bytes;
     stored += block_bytes;
   }
 }
@@ -119,14 +115,14 @@ float packed_half(const std::uint8_t* halves, std::size_t index) {
   return packed_float(Layout::f16, halves, index);
 }
 
+// Of a group of a block, which begins at `scales`.
 GroupScales group_scales(const LayoutTraits& traits, const std::uint8_t* scales, std::size_t group,
                          std::size_t lane) {
-  scales += group / traits.block_groups * traits.block_scale_bytes;
   const float first = packed_half(scales, lane);
   const float second = traits.has_minimum ? packed_half(scales, panel_outputs + lane) : first;
   if (!traits.has_blocks) return {first, second};
   const std::uint8_t* factors =
-      scales + traits.half_bytes + group % traits.block_groups * traits.factor_bytes + lane;
+      scales + traits.half_bytes + group * traits.factor_bytes + lane;
   const auto factor = [&](std::size_t index) {
     const std::uint8_t byte = factors[panel_outputs * index];
     return static_cast<float>(traits.has_minimum ? byte : static_cast<std::int8_t>(byte));
@@ -157,18 +153,19 @@ void dequantise_row(const Matrix& w, std::size_t output, float* out) {
     throw std::out_of_range("The matrix has no output " + std::to_string(output) + ".");
   }
   const std::size_t lane = output % panel_outputs;
-  const std::uint8_t* values = w.panel(output / panel_outputs);
+  const std::uint8_t* weights = w.panel(output / panel_outputs);
   if (!is_quantised(w.layout())) {
     for (std::size_t input = 0; input < w.inputs(); ++input) {
-      out[input] = packed_float(w.layout(), values, input * panel_outputs + lane);
+      out[input] = packed_float(w.layout(), weights, input * panel_outputs + lane);
     }
     return;
   }
   const LayoutTraits traits = traits_of(w.layout());
-  const std::uint8_t* scales = w.panel_scales(output / panel_outputs);
-  for (std::size_t group = 0; group < w.inputs() / group_inputs; ++group) {
-    dequantise_group(traits, values + group * traits.group_bytes,
-                     group_scales(traits, scales, group, lane), lane, out + group * group_inputs);
+  for (std::size_t group = 0; group < w.inputs() / group_inputs; ++group, out += group_inputs) {
+    const std::uint8_t* block = weights + group / traits.block_groups * traits.block_bytes;
+    const std::size_t index = group % traits.block_groups;
+    dequantise_group(traits, block + traits.block_scale_bytes + index * traits.group_bytes,
+                     group_scales(traits, block, index, lane), lane, out);
   }
 }
 

@@ -23,10 +23,9 @@ class Matrix {
   std::size_t panel_bytes() const { return panel_bytes_; }
   std::size_t bytes() const { return panels() * panel_bytes_; }  // what a pass reads
 
-  // The values of a panel, and the scales of a quantised one. Panels begin on cache lines; the
-  // outputs that the last one lacks are zeros, which no kernel writes out.
+  // Panels begin on cache lines; the outputs that the last one lacks are zeros, which no kernel
+  // writes out.
   const std::uint8_t* panel(std::size_t index) const { return data_.get() + index * panel_bytes_; }
-  const std::uint8_t* panel_scales(std::size_t index) const { return panel(index) + scales_at_; }
 
  private:
   void pack_blocks(TensorType type, const std::uint8_t* stored, std::size_t output);
@@ -38,7 +37,6 @@ class Matrix {
   Layout layout_;
   std::size_t outputs_;
   std::size_t inputs_;
-  std::size_t scales_at_;
   std::size_t panel_bytes_;
   std::shared_ptr<std::uint8_t> data_;
 };

@@ -19,7 +19,8 @@ const Kernels& kernels() {
 }
 
 void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
-              std::size_t last_panel, float* out, std::size_t stride) {
+              std::size_t last_panel, float* out, std::size_t stride,
+              const std::uint8_t* next) {
   if (w.inputs() != x.inputs()) throw std::invalid_argument("Rows and matrix differ in length.");
   if (first_panel > last_panel || last_panel > w.panels()) {
     throw std::invalid_argument("The matrix has no such panels.");
@@ -27,10 +28,12 @@ void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
   const auto& product = kernels().product[static_cast<std::size_t>(w.layout())];
   for (std::size_t panel = first_panel; panel < last_panel; ++panel) {
     const std::size_t first_output = panel * panel_outputs;
-    PanelProduct part{w.panel(panel),
-                      w.panel_scales(panel),
+    const std::uint8_t* const weights = w.panel(panel);
+    // To fetch what is there already costs next to nothing.
+    const std::uint8_t* const after = next == nullptr ? weights : next;
+    PanelProduct part{weights,
+                      panel + 1 < last_panel ? weights + w.panel_bytes() : after,
                       w.inputs(),
-                      w.panel_bytes(),
                       std::min(panel_outputs, w.outputs() - first_output),
                       {},
                       nullptr,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "activations.h"
 #include "instruction_set.h"
@@ -18,9 +19,11 @@ namespace forerun {
 
 // Writes out[row * stride + output] for all rows and the outputs of panels [first_panel,
 // last_panel). Threads may multiply disjoint panels at a time.
+// `next`, if not null, is the panel that the thread will need after these: it is fetched early.
 // Throws std::invalid_argument if the inputs differ or the panels are none of the matrix.
 void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
-              std::size_t last_panel, float* out, std::size_t stride);
+              std::size_t last_panel, float* out, std::size_t stride,
+              const std::uint8_t* next = nullptr);
 
 // Writes out[inputs]: one row of the matrix as floats, to the bits of the gguf package.
 // Throws std::out_of_range if there is no such output.

@@ -24,11 +24,6 @@ struct Block {
   std::size_t first_output;
 };
 
-// Into the second level: the first has few places for loads to wait in.
-inline void fetch(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
-}
-
 inline __m256i broadcast(const std::int8_t* four) {
   std::int32_t bits;
   std::memcpy(&bits, four, sizeof bits);
@@ -128,13 +123,31 @@ inline void add_8(const std::uint8_t* chunks, const std::int8_t* x, std::size_t 
   }
 }
 
+// Where the block's half of a group is.
+struct Group {
+  std::size_t index;
+  const std::uint8_t* halves;
+  const std::uint8_t* factors;
+  const std::uint8_t* chunks;
+};
+
+template <Layout layout>
+inline Group group_of(const Block& b, std::size_t index) {
+  constexpr LayoutTraits traits = traits_of(layout);
+  const std::uint8_t* begin = b.p.weights + index / traits.block_groups * traits.block_bytes;
+  const std::size_t place = index % traits.block_groups;
+  return {index, begin + 2 * b.first_output,
+          begin + traits.half_bytes + place * traits.factor_bytes + b.first_output,
+          begin + traits.block_scale_bytes + place * traits.group_bytes + 4 * b.first_output};
+}
+
 // Sums of a group's products, or of its part's, without those of the offset of 4 bits.
 template <Layout layout, std::size_t part, int R>
-inline void sum_part(const Block& b, std::size_t group, __m256i* sums) {
+inline void sum_part(const Block& b, const Group& group, __m256i* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
   const std::size_t rows = b.p.x.rows;
-  const std::uint8_t* chunks = b.p.values + group * traits.group_bytes + 4 * b.first_output;
-  const std::int8_t* x = b.p.x.values + group * group_inputs * rows + 4 * b.first_row;
+  const std::uint8_t* chunks = group.chunks;
+  const std::int8_t* x = b.p.x.values + group.index * group_inputs * rows + 4 * b.first_row;
   if constexpr (traits.bits == 4) {
     add_4<R>(chunks, x, rows, sums);
   } else if constexpr (traits.has_minimum) {
@@ -157,30 +170,14 @@ inline __m256 scales_at(const std::uint8_t* halves, const std::uint8_t* factors)
   return _mm256_mul_ps(scales, _mm256_cvtepi32_ps(whole));
 }
 
-// Where the scales of a group are.
-struct Scales {
-  const std::uint8_t* halves;
-  const std::uint8_t* factors;
-};
-
-template <Layout layout>
-inline Scales scales_of(const Block& b, std::size_t group) {
-  constexpr LayoutTraits traits = traits_of(layout);
-  const std::uint8_t* block = b.p.scales + group / traits.block_groups * traits.block_scale_bytes;
-  return {block + 2 * b.first_output, block + traits.half_bytes +
-                                          group % traits.block_groups * traits.factor_bytes +
-                                          b.first_output};
-}
-
 // Adds the products of a group, or of its part.
 template <Layout layout, std::size_t part, int R>
-inline void add_part(const Block& b, std::size_t group, const Scales& at_scales, __m256* totals) {
+inline void add_part(const Block& b, const Group& group, __m256* totals) {
   constexpr LayoutTraits traits = traits_of(layout);
-  const std::size_t at = group * b.p.x.rows + b.first_row;
+  const std::size_t at = group.index * b.p.x.rows + b.first_row;
   __m256i sums[R];
   sum_part<layout, part, R>(b, group, sums);
-  const __m256 scales =
-      scales_at<layout>(at_scales.halves, at_scales.factors + panel_outputs * part);
+  const __m256 scales = scales_at<layout>(group.halves, group.factors + panel_outputs * part);
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
     if (traits.offset == 8) {
@@ -191,15 +188,15 @@ inline void add_part(const Block& b, std::size_t group, const Scales& at_scales,
   }
 }
 
-// The next panel, once.
+// Fetches as much of what comes next as a group has of this panel, once, into the second level:
+// the first has few places for loads to wait in.
 template <Layout layout>
-inline void fetch_next(const Block& b, std::size_t group, const std::uint8_t* scales) {
-  constexpr std::size_t bytes = traits_of(layout).group_bytes;
+inline void fetch_next(const Block& b, std::size_t group) {
+  constexpr std::size_t bytes = traits_of(layout).block_bytes / traits_of(layout).block_groups;
   if (b.first_row != 0 || b.first_output != 0) return;
   for (std::size_t byte = 0; byte < bytes; byte += 64) {
-    fetch(b.p.values + group * bytes + b.p.panel_bytes + byte);
+    _mm_prefetch(reinterpret_cast<const char*>(b.p.next + group * bytes + byte), _MM_HINT_T1);
   }
-  fetch(scales + b.p.panel_bytes);
   // Compilers take a function that does no more for one without effect, and drop its calls.
   asm volatile("");
 }
@@ -209,15 +206,15 @@ void quantised(const Block& b) {
   constexpr LayoutTraits traits = traits_of(layout);
   __m256 totals[R];
   for (int r = 0; r < R; ++r) totals[r] = _mm256_setzero_ps();
-  for (std::size_t group = 0; group < b.p.inputs / group_inputs; ++group) {
-    const Scales scales = scales_of<layout>(b, group);
-    fetch_next<layout>(b, group, traits.has_blocks ? scales.factors : scales.halves);
-    add_part<layout, 0, R>(b, group, scales, totals);
-    if constexpr (traits.parts == 2) add_part<layout, 1, R>(b, group, scales, totals);
+  for (std::size_t i = 0; i < b.p.inputs / group_inputs; ++i) {
+    const Group group = group_of<layout>(b, i);
+    fetch_next<layout>(b, i);
+    add_part<layout, 0, R>(b, group, totals);
+    if constexpr (traits.parts == 2) add_part<layout, 1, R>(b, group, totals);
     if constexpr (traits.has_minimum) {
-      const __m256 minima = scales_at<layout>(scales.halves + 2 * panel_outputs,
-                                              scales.factors + panel_outputs);
-      const float* sums = b.p.x.scaled_sums + group * b.p.x.rows + b.first_row;
+      const __m256 minima =
+          scales_at<layout>(group.halves + 2 * panel_outputs, group.factors + panel_outputs);
+      const float* sums = b.p.x.scaled_sums + i * b.p.x.rows + b.first_row;
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
         totals[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(sums[r]), totals[r]);
@@ -243,7 +240,7 @@ void floats(const Block& b) {
   __m256 totals[R];
   for (int r = 0; r < R; ++r) totals[r] = _mm256_setzero_ps();
   for (std::size_t input = 0; input < b.p.inputs; ++input) {
-    const __m256 column = weights<layout>(b.p.values, input * panel_outputs + b.first_output);
+    const __m256 column = weights<layout>(b.p.weights, input * panel_outputs + b.first_output);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const std::size_t row = b.first_row + static_cast<std::size_t>(r);

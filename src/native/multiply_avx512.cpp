@@ -14,10 +14,6 @@ namespace forerun {
 
 namespace {
 
-inline void fetch(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
-}
-
 inline __m512i broadcast(const std::int8_t* four) {
   std::int32_t bits;
   std::memcpy(&bits, four, sizeof bits);
@@ -45,14 +41,12 @@ inline void add_chunk(__m512i chunk, const std::int8_t* x, __m512i* sums) {
 
 // Adds integer products of a group, or of its part.
 template <Layout layout, int R>
-inline void sum_part(const std::uint8_t* chunks, std::size_t ahead, const std::int8_t* x,
-                     __m512i* sums) {
+inline void sum_part(const std::uint8_t* chunks, const std::int8_t* x, __m512i* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
   constexpr int loads = static_cast<int>(traits.bits / traits.parts);
   const __m512i low_half = _mm512_set1_epi8(15);
 #pragma GCC unroll 8
   for (int c = 0; c < loads; ++c) {
-    fetch(chunks + 64 * c + ahead);
     const __m512i chunk = _mm512_loadu_si512(chunks + 64 * c);
     if (traits.bits == 8) {
       add_chunk<R>(chunk, x + 4 * R * c, sums);
@@ -87,36 +81,47 @@ inline __m512 scales_at(const std::uint8_t* halves, const std::uint8_t* factors)
   return _mm512_mul_ps(scales, _mm512_cvtepi32_ps(whole));
 }
 
-// Where the scales of a group are.
-struct Scales {
+// Where a group is.
+struct Group {
+  std::size_t index;
   const std::uint8_t* halves;
   const std::uint8_t* factors;
+  const std::uint8_t* chunks;
 };
 
 template <Layout layout>
-inline Scales scales_of(const PanelProduct& p, std::size_t group) {
+inline Group group_of(const PanelProduct& p, std::size_t index) {
   constexpr LayoutTraits traits = traits_of(layout);
-  const std::uint8_t* block = p.scales + group / traits.block_groups * traits.block_scale_bytes;
-  return {block, block + traits.half_bytes + group % traits.block_groups * traits.factor_bytes};
+  const std::uint8_t* block = p.weights + index / traits.block_groups * traits.block_bytes;
+  const std::size_t place = index % traits.block_groups;
+  return {index, block, block + traits.half_bytes + place * traits.factor_bytes,
+          block + traits.block_scale_bytes + place * traits.group_bytes};
+}
+
+// Fetches as much of what comes next as a group has of this panel.
+template <Layout layout>
+inline void fetch_next(const PanelProduct& p, std::size_t group) {
+  constexpr std::size_t bytes = traits_of(layout).block_bytes / traits_of(layout).block_groups;
+#pragma GCC unroll 9
+  for (std::size_t byte = 0; byte < bytes; byte += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p.next + group * bytes + byte), _MM_HINT_T1);
+  }
 }
 
 // Adds the products of a group, or of its part.
 template <Layout layout, std::size_t part, int R>
-inline void add_part(const PanelProduct& p, std::size_t group, const Scales& scales_are,
-                     __m512* totals) {
+inline void add_part(const PanelProduct& p, const Group& group, __m512* totals) {
   constexpr LayoutTraits traits = traits_of(layout);
-  const std::uint8_t* chunks =
-      p.values + group * traits.group_bytes + part * traits.group_bytes / traits.parts;
+  const std::uint8_t* chunks = group.chunks + part * traits.group_bytes / traits.parts;
   const std::int8_t* x =
-      p.x.values + R * (group * group_inputs + part * group_inputs / traits.parts);
+      p.x.values + R * (group.index * group_inputs + part * group_inputs / traits.parts);
   __m512i sums[R];
-  start<layout, part, R>(p.x, group, sums);
-  sum_part<layout, R>(chunks, p.panel_bytes, x, sums);
-  const __m512 scales =
-      scales_at<layout>(scales_are.halves, scales_are.factors + panel_outputs * part);
+  start<layout, part, R>(p.x, group.index, sums);
+  sum_part<layout, R>(chunks, x, sums);
+  const __m512 scales = scales_at<layout>(group.halves, group.factors + panel_outputs * part);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[group * R + r]));
+    const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[group.index * R + r]));
     totals[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sums[r]), totals[r]);
   }
 }
@@ -127,15 +132,15 @@ void quantised(const PanelProduct& p) {
   __m512 totals[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) totals[r] = _mm512_setzero_ps();
-  for (std::size_t group = 0; group < p.inputs / group_inputs; ++group) {
-    const Scales scales = scales_of<layout>(p, group);
-    fetch((traits.has_blocks ? scales.factors : scales.halves) + p.panel_bytes);
-    add_part<layout, 0, R>(p, group, scales, totals);
-    if constexpr (traits.parts == 2) add_part<layout, 1, R>(p, group, scales, totals);
+  for (std::size_t i = 0; i < p.inputs / group_inputs; ++i) {
+    const Group group = group_of<layout>(p, i);
+    fetch_next<layout>(p, i);
+    add_part<layout, 0, R>(p, group, totals);
+    if constexpr (traits.parts == 2) add_part<layout, 1, R>(p, group, totals);
     if constexpr (traits.has_minimum) {
-      const __m512 minima = scales_at<layout>(scales.halves + 2 * panel_outputs,
-                                              scales.factors + panel_outputs);
-      const float* sums = p.x.scaled_sums + group * R;
+      const __m512 minima =
+          scales_at<layout>(group.halves + 2 * panel_outputs, group.factors + panel_outputs);
+      const float* sums = p.x.scaled_sums + i * R;
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         totals[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(sums[r]), totals[r]);
@@ -162,7 +167,7 @@ void floats(const PanelProduct& p) {
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) totals[r] = _mm512_setzero_ps();
   for (std::size_t input = 0; input < p.inputs; ++input) {
-    const __m512 column = weights<layout>(p.values, input);
+    const __m512 column = weights<layout>(p.weights, input);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const float x = p.x.floats[static_cast<std::size_t>(r) * p.inputs + input];

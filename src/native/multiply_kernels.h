@@ -15,11 +15,10 @@ namespace forerun {
 
 // One panel of weights times one tile of rows.
 struct PanelProduct {
-  const std::uint8_t* values;
-  const std::uint8_t* scales;
+  const std::uint8_t* weights;
+  const std::uint8_t* next;  // what is read after this panel, worth fetching early
   std::size_t inputs;
-  std::size_t panel_bytes;  // to the next panel, which is worth fetching early
-  std::size_t outputs;      // how many of the panel's 16 to write
+  std::size_t outputs;  // how many of the panel's 16 to write
   ActivationTile x;
   float* out;  // of the tile's first row and the panel's first output
   std::size_t stride;

@@ -62,14 +62,15 @@ struct GroupScales {
 };
 
 template <Layout layout>
-[[gnu::always_inline]] inline GroupScales group_scales(const std::uint8_t* scales, std::size_t group) {
+[[gnu::always_inline]] inline GroupScales group_scales(const std::uint8_t* weights,
+                                                       std::size_t group) {
   constexpr LayoutTraits traits = traits_of(layout);
   constexpr std::size_t block_groups = traits.block_groups;
   GroupScales result;
-  scales += group / block_groups * traits.block_scale_bytes;
+  const std::uint8_t* block = weights + group / block_groups * traits.block_bytes;
   const std::uint8_t* factors =
-      scales + traits.half_bytes + group % block_groups * traits.factor_bytes;
-  const auto* halves = reinterpret_cast<const std::uint16_t*>(scales);
+      block + traits.half_bytes + group % block_groups * traits.factor_bytes;
+  const auto* halves = reinterpret_cast<const std::uint16_t*>(block);
   for (std::size_t i = 0; i < panel_outputs; ++i) {
     result.of[0][i] = half_to_float(halves[i]);
     if (traits.has_minimum) result.of[1][i] = half_to_float(halves[panel_outputs + i]);
@@ -90,7 +91,9 @@ template <Layout layout>
   constexpr LayoutTraits traits = traits_of(layout);
   const std::size_t at = group * p.x.rows + row;
   const std::int8_t* x = p.x.values + group * group_inputs * p.x.rows + 4 * row;
-  const std::uint8_t* chunks = p.values + group * traits.group_bytes;
+  const std::uint8_t* block = p.weights + group / traits.block_groups * traits.block_bytes;
+  const std::uint8_t* chunks =
+      block + traits.block_scale_bytes + group % traits.block_groups * traits.group_bytes;
   std::int32_t start = 0;
   if (traits.offset == 8) start = p.x.starts_4[at];
   if (traits.offset == 128) start = p.x.starts_8[at];
@@ -111,7 +114,7 @@ void quantised(const PanelProduct& p) {
     float totals[panel_outputs] = {};
     for (std::size_t group = 0; group < p.inputs / group_inputs; ++group) {
       const std::size_t at = group * p.x.rows + row;
-      const GroupScales scales = group_scales<layout>(p.scales, group);
+      const GroupScales scales = group_scales<layout>(p.weights, group);
       for (std::size_t part = 0; part < traits.parts; ++part) {
         std::int32_t sums[panel_outputs];
         sum_products<layout>(p, row, group, part, sums);
@@ -142,7 +145,7 @@ void floats(const PanelProduct& p) {
     float totals[panel_outputs] = {};
     for (std::size_t input = 0; input < p.inputs; ++input) {
       for (std::size_t i = 0; i < panel_outputs; ++i) {
-        totals[i] = std::fma(weight<layout>(p.values, input * panel_outputs + i), x[input],
+        totals[i] = std::fma(weight<layout>(p.weights, input * panel_outputs + i), x[input],
                              totals[i]);
       }
     }

@@ -37,14 +37,28 @@ std::size_t Product::bytes() const {
   return total;
 }
 
-void Product::run(const Activations& x, std::size_t thread, std::size_t threads,
-                  float* out) const {
+const std::uint8_t* Product::panel(std::size_t index) const {
+  auto part = parts_.begin();
+  for (; index >= part->panels(); ++part) index -= part->panels();
+  return part->panel(index);
+}
+
+void Product::run(const Activations& x, std::size_t thread, std::size_t threads, float* out,
+                  const Product* next) const {
   const Share share(panels_, thread, threads);
   std::size_t start = 0;
   for (const Matrix& part : parts_) {
     const std::size_t end = start + part.panels();
     const std::size_t first = std::max(share.first, start), last = std::min(share.last, end);
-    if (first < last) multiply(part, x, first - start, last - start, out, outputs_);
+    if (first < last) {
+      const std::uint8_t* after = nullptr;
+      if (last < share.last) {
+        after = panel(last);
+      } else if (next != nullptr) {
+        after = next->panel(Share(next->panels_, thread, threads).first);
+      }
+      multiply(part, x, first - start, last - start, out, outputs_, after);
+    }
     start = end;
     out += part.outputs();
   }

@@ -43,10 +43,14 @@ class Product {
   std::size_t bytes() const;
   const Matrix& first() const { return parts_.front(); }
 
-  // Writes out[row * outputs() + output], the thread's share of the outputs.
-  void run(const Activations& x, std::size_t thread, std::size_t threads, float* out) const;
+  // Writes out[row * outputs() + output], the thread's share of the outputs. `next`, if not null,
+  // is the product that comes after this one: the first weights of the share are fetched early.
+  void run(const Activations& x, std::size_t thread, std::size_t threads, float* out,
+           const Product* next) const;
 
  private:
+  const std::uint8_t* panel(std::size_t index) const;
+
   std::vector<Matrix> parts_;
   std::size_t outputs_ = 0;
   std::size_t panels_ = 0;

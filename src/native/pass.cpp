@@ -136,7 +136,7 @@ void Pass::enter(const Batch& batch, std::size_t layer, std::size_t thread) {
 void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
   const LayerWeights& weights = *network_.layers[layer];
   const std::size_t width = network_.shape.query_width();
-  weights.qkv.run(normed_, thread, threads(), qkv_.data());
+  weights.qkv.run(normed_, thread, threads(), qkv_.data(), &weights.output);
   barrier_.wait();
   split_heads(batch, layer, thread);
   barrier_.wait();
@@ -147,7 +147,7 @@ void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
     heads_.set_row(row, &attended_[row * width]);
   }
   barrier_.wait();
-  weights.output.run(heads_, thread, threads(), delta_.data());
+  weights.output.run(heads_, thread, threads(), delta_.data(), &weights.gate_up);
   barrier_.wait();
 }
 
@@ -163,7 +163,7 @@ void Pass::feed_forward(std::size_t layer, std::size_t thread) {
     normed_.set_row(row, one);
   }
   barrier_.wait();
-  weights.gate_up.run(normed_, thread, threads(), gate_up_.data());
+  weights.gate_up.run(normed_, thread, threads(), gate_up_.data(), &weights.down);
   barrier_.wait();
   for (std::size_t row = share.first; row < share.last; ++row) {
     const float* const gate = &gate_up_[row * 2 * shape.inner];
@@ -171,7 +171,9 @@ void Pass::feed_forward(std::size_t layer, std::size_t thread) {
     inner_.set_row(row, one);
   }
   barrier_.wait();
-  weights.down.run(inner_, thread, threads(), delta_.data());
+  const bool is_last = layer + 1 == network_.layers.size();
+  const Product& next = is_last ? network_.ends->head() : network_.layers[layer + 1]->qkv;
+  weights.down.run(inner_, thread, threads(), delta_.data(), &next);
   barrier_.wait();
 }
 
@@ -191,7 +193,8 @@ void Pass::finish(const Batch& batch, std::size_t thread) {
     last_.set_row(i, one);
   }
   barrier_.wait();
-  if (!batch.asked.empty()) network_.ends->head().run(last_, thread, threads(), batch.logits);
+  if (batch.asked.empty()) return;
+  network_.ends->head().run(last_, thread, threads(), batch.logits, nullptr);
 }
 
 void Pass::keep_hidden(const Batch& batch, std::size_t layer, std::size_t row) const {
