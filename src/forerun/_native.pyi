@@ -113,7 +113,12 @@ class KVSequence:
 
 class Pass:
     def __init__(
-        self, shape: Shape, layers: Sequence[LayerWeights], ends: EndWeights, threads: int
+        self,
+        shape: Shape,
+        layers: Sequence[LayerWeights],
+        ends: EndWeights,
+        kv_bits: int,
+        threads: int,
     ) -> None: ...
     @property
     def threads(self) -> int: ...

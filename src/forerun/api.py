@@ -268,7 +268,13 @@ class LanguageModel:
 
     def _open_target(self, model: Model, context: int | None) -> OpenedTarget:
         loading = self.loading
-        return open_target(loading.target, model, context=context, threads=loading.threads)
+        return open_target(
+            loading.target,
+            model,
+            context=context,
+            threads=loading.threads,
+            kv_bits=None if loading.kv_bits is None else int(loading.kv_bits),
+        )
 
     def _advance(self, stream: Stream, request: Request) -> bool:
         """Run one round for all texts that grow; return False if `stream` will hear no more."""

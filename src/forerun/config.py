@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 TargetName = Literal["auto", "native", "reference"]
+KVBits = Literal["16", "32"]
 InstructionSetName = Literal["auto", "avx512", "avx2", "portable"]
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
 
@@ -56,6 +57,10 @@ def _number(value: object) -> object:
 def _several(value: object) -> object:
     # As a sequence, "END" would be three stop strings.
     return (value,) if isinstance(value, str) else value
+
+
+def _digits(value: object) -> object:
+    return str(value) if isinstance(value, int) else value
 
 
 def _path(value: object) -> object:
@@ -294,6 +299,11 @@ class Loading(Options):
         description="Instructions that the compiled module uses, in the whole process: the first "
         "choice stands. The bits are the same with each; auto is the fastest this machine has.",
     )
+    kv_bits: Annotated[KVBits, BeforeValidator(_digits)] | None = Field(
+        None,
+        description="Bits of each number in the native target's keys and values: 16, or 32 for "
+        "twice the memory and a slower pass; by default 16.",
+    )
     draft_model: PathText | None = Field(
         None,
         description="The model behind drafter 'model'; by default the target's own first layers.",
@@ -311,12 +321,14 @@ class Loading(Options):
     )
 
     @model_validator(mode="after")
-    def _threads_of_something(self) -> Self:
-        if self.threads is not None and self.target == "reference":
-            raise ValueError(
-                f"threads = {self.threads} is for the native target, and target is 'reference'; "
-                "leave threads out or choose another target."
-            )
+    def _of_the_native_target(self) -> Self:
+        for name in ("threads", "kv_bits"):
+            value = getattr(self, name)
+            if value is not None and self.target == "reference":
+                raise ValueError(
+                    f"{name} = {value} is for the native target, and target is 'reference'; "
+                    f"leave {name} out or choose another target."
+                )
         return self
 
 

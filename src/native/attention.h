@@ -2,7 +2,8 @@
 //
 // A row sees the committed tokens of its sequence and its ancestors in the pass, in ascending
 // order of positions. Each score is one product in a fixed order; the softmax has two passes; the
-// values are added one position after the other. Nothing depends on where a position is stored.
+// values are added one position after the other, or, if they are words, one span of positions after
+// the other. Nothing depends on where a position is stored.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +23,71 @@ struct Group {
 
 class Attention {
  public:
-  Attention(const Shape& shape, std::size_t threads)
-      : shape_(shape), scratch_(threads) {}
+  Attention(const Shape& shape, KVType type, std::size_t threads)
+      : shape_(shape), type_(type), scratch_(threads) {}
 
-  // Makes room for a pass; call it before the threads begin.
-  void prepare(const std::vector<Group>& groups);
+  // Makes room for a pass of `rows` rows; call it before the threads begin.
+  void prepare(const std::vector<Group>& groups, std::size_t rows);
 
-  // Computes the thread's share of all heads of all rows: from queries, [rows][heads][padded
-  // head_dim], to out, [rows][heads * head_dim].
-  void run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
-           const float* queries, float* out);
+  // Takes the query of one head of one row, [head_dim]; any thread.
+  void set_query(std::size_t row, std::size_t head, const float* query);
+
+  // Computes the thread's share of all heads of all rows, to out, [rows][heads * head_dim].
+  void run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread, float* out);
 
  private:
-  // One query head of one row.
+  // One query head of one row; `query` counts the heads of all rows.
   struct Head {
     std::size_t local;
-    const float* query;
+    std::size_t query;
     float* out;
   };
 
-  void attend(KVSequence& kv, std::size_t layer, std::size_t kv_head, const Head* heads,
-              std::size_t count, std::vector<float>& scratch) const;
+  // Up to `most_heads` heads over one head of keys and values.
+  struct Heads {
+    KVSequence& kv;
+    std::size_t layer;
+    std::size_t kv_head;
+    Head head[most_heads];
+    std::size_t count;
+  };
+
+  // A thread's own room.
+  struct Scratch {
+    std::vector<float> scores;   // [heads][longest]
+    std::vector<float> pending;  // [heads][pending]: of all rows of the sequence in the pass
+    std::vector<float> totals;   // [heads][width]
+    std::vector<float> scales;   // [heads][longest]: of the values
+    std::vector<Word> weights;   // [heads][longest]
+    std::vector<std::int32_t> sums;  // [heads][width]
+  };
+
+  float* scores(Scratch& scratch, std::size_t h) const { return &scratch.scores[h * longest_]; }
+  float* pending(Scratch& scratch, std::size_t h) const { return &scratch.pending[h * pending_]; }
+
+  void attend(const Heads& heads, Scratch& scratch) const;
+  void score_floats(const Heads& heads, Scratch& scratch) const;
+  void score_words(const Heads& heads, Scratch& scratch) const;
+  void weigh_floats(const Heads& heads, Scratch& scratch) const;
+  void weigh_words(const Heads& heads, Scratch& scratch) const;
+  void gather_scales(const Heads& heads, Scratch& scratch) const;
+  void weigh_committed(const Heads& heads, std::size_t first, std::int32_t* const* sums,
+                       Scratch& scratch) const;
+  void weigh_pending(const Heads& heads, std::size_t first, std::int32_t* const* sums,
+                     Scratch& scratch) const;
+  std::size_t seen(const Heads& heads, std::size_t h) const {
+    return heads.kv.length() + heads.kv.path(heads.head[h].local).size();
+  }
 
   Shape shape_;
-  std::size_t heads_ = 0;     // of all rows
-  std::size_t longest_ = 0;   // room for the scores of one head
-  std::size_t pending_ = 0;   // room for its scores with the rows of the pass
-  std::vector<std::vector<float>> scratch_;
+  KVType type_;
+  std::size_t heads_ = 0;    // of all rows
+  std::size_t longest_ = 0;  // room for the scores of one head
+  std::size_t pending_ = 0;  // room for its scores with the rows of the pass
+  std::vector<float> queries_;  // [rows][heads][width]
+  std::vector<Word> query_words_;
+  std::vector<float> query_scales_;
+  std::vector<Scratch> scratch_;
 };
 
 }  // namespace forerun

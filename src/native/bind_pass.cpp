@@ -84,8 +84,7 @@ std::size_t embedding_row_bytes(const EndWeights& ends) {
 
 std::size_t kv_bytes_per_token(const Pass& pass) {
   const KVShape shape = pass.kv_shape();
-  constexpr std::size_t number = sizeof *std::declval<KVPage&>().keys(0, 0);
-  return 2 * shape.layers * shape.kv_heads * shape.width * number;
+  return shape.layers * shape.kv_heads * KVPage::head_bytes(shape) / page_positions;
 }
 
 void check_shape(const Result& result, std::size_t rows, std::size_t columns) {
@@ -120,6 +119,12 @@ void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
   }
   const nb::gil_scoped_release released;
   pass.score(batch);
+}
+
+KVType kv_type(std::size_t bits) {
+  if (bits == 16) return KVType::words;
+  if (bits == 32) return KVType::floats;
+  throw nb::value_error("keys and values have 16 or 32 bits");
 }
 
 std::shared_ptr<KVSequence> fork(const KVSequence& sequence) {
@@ -158,10 +163,11 @@ void bind_pass(nb::module_& m) {
       .def(
           "__init__",
           [](Pass* pass, const Shape& shape, std::vector<std::shared_ptr<LayerWeights>> layers,
-             std::shared_ptr<EndWeights> ends, std::size_t threads) {
-            new (pass) Pass(Network{shape, {layers.begin(), layers.end()}, ends}, threads);
+             std::shared_ptr<EndWeights> ends, std::size_t kv_bits, std::size_t threads) {
+            new (pass) Pass(Network{shape, {layers.begin(), layers.end()}, ends},
+                            kv_type(kv_bits), threads);
           },
-          "shape"_a, "layers"_a, "ends"_a, "threads"_a)
+          "shape"_a, "layers"_a, "ends"_a, "kv_bits"_a, "threads"_a)
       .def_prop_ro("threads", &Pass::threads)
       .def_prop_ro("kv_bytes_per_token", &kv_bytes_per_token,
                    "Keys and values that a pass reads for each token of a sequence.")

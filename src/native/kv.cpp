@@ -1,5 +1,6 @@
 #include "kv.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -11,31 +12,112 @@ constexpr std::align_val_t cache_line{64};
 // More pending pages than this are given back after a pass: prefills are large and rare.
 constexpr std::size_t most_kept = 4;
 
-KVPage::KVPage(const KVShape& shape)
-    : shape_(shape), floats_(new (cache_line) float[size()]()) {}
+namespace {
 
-KVPage::KVPage(const KVPage& other) : KVPage(other.shape_) {
-  std::memcpy(floats_.get(), other.floats_.get(), size() * sizeof(float));
+// Where a position's first key and value are, of one head.
+std::size_t key_floats(std::size_t place, std::size_t width) {
+  return place / lanes * lanes * width + place % lanes;
 }
 
-void KVPage::Free::operator()(float* floats) const { ::operator delete[](floats, cache_line); }
+std::size_t key_words(std::size_t place, std::size_t width) {
+  return place / lanes * lanes * width + place % lanes * 2;
+}
+
+std::size_t value_words(std::size_t place, std::size_t width) {
+  return place / 2 * 2 * width + place % 2;
+}
+
+void copy(const KVPage::Floats& from, std::size_t from_place, const KVPage::Floats& to,
+          std::size_t place, std::size_t width) {
+  const float* const source = from.keys + key_floats(from_place, width);
+  float* const keys = to.keys + key_floats(place, width);
+  for (std::size_t i = 0; i < width; ++i) keys[i * lanes] = source[i * lanes];
+  std::memcpy(to.values + place * width, from.values + from_place * width, width * sizeof(float));
+}
+
+void copy(const KVPage::Words& from, std::size_t from_place, const KVPage::Words& to,
+          std::size_t place, std::size_t width) {
+  const Word* const source_keys = from.keys + key_words(from_place, width);
+  Word* const keys = to.keys + key_words(place, width);
+  for (std::size_t i = 0; i < width; i += 2) {
+    std::memcpy(keys + i * lanes, source_keys + i * lanes, 2 * sizeof(Word));
+  }
+  const Word* const source_values = from.values + value_words(from_place, width);
+  Word* const values = to.values + value_words(place, width);
+  for (std::size_t i = 0; i < width; ++i) values[2 * i] = source_values[2 * i];
+  to.key_scales[place] = from.key_scales[from_place];
+  to.value_scales[place] = from.value_scales[from_place];
+}
+
+float quantise(const float* x, std::size_t size, float limit, Word* words) {
+  if (size % lanes == 0) return word_math().quantise(x, size, limit, words);
+  float all[most_head_width] = {};
+  std::copy(x, x + size, all);
+  return word_math().quantise(all, padded(size), limit, words);
+}
+
+}  // namespace
+
+KVPage::KVPage(const KVShape& shape)
+    : shape_(shape), bytes_(new (cache_line) std::byte[size()]()) {}
+
+KVPage::KVPage(const KVPage& other) : KVPage(other.shape_) {
+  std::memcpy(bytes_.get(), other.bytes_.get(), size());
+}
+
+void KVPage::Free::operator()(std::byte* bytes) const {
+  ::operator delete[](bytes, cache_line);
+}
+
+std::size_t KVPage::head_bytes(const KVShape& shape) {
+  const std::size_t values = 2 * shape.width * page_positions;
+  if (shape.type == KVType::floats) return values * sizeof(float);
+  return values * sizeof(Word) + 2 * page_positions * sizeof(float);
+}
+
+KVPage::Floats KVPage::floats(std::size_t layer, std::size_t head_index) {
+  float* const keys = reinterpret_cast<float*>(head(layer, head_index));
+  return {keys, keys + shape_.width * page_positions};
+}
+
+KVPage::Words KVPage::words(std::size_t layer, std::size_t head_index) {
+  std::byte* const bytes = head(layer, head_index);
+  Word* const keys = reinterpret_cast<Word*>(bytes);
+  Word* const values = keys + shape_.width * page_positions;
+  float* const scales = reinterpret_cast<float*>(values + shape_.width * page_positions);
+  return {keys, values, scales, scales + page_positions};
+}
 
 void KVPage::put(std::size_t layer, std::size_t head, std::size_t place, const float* key,
                  const float* value, std::size_t size) {
-  float* const to = keys(layer, head) + place;
-  for (std::size_t i = 0; i < size; ++i) to[i * lanes] = key[i];
-  std::memcpy(values(layer, head) + place * shape_.width, value, size * sizeof(float));
+  const std::size_t width = shape_.width;
+  if (shape_.type == KVType::floats) {
+    const Floats to = floats(layer, head);
+    float* const keys = to.keys + key_floats(place, width);
+    for (std::size_t i = 0; i < size; ++i) keys[i * lanes] = key[i];
+    std::memcpy(to.values + place * width, value, size * sizeof(float));
+    return;
+  }
+  const Words to = words(layer, head);
+  Word stored[most_head_width];
+  to.key_scales[place] = quantise(key, size, key_limit, stored);
+  Word* const keys = to.keys + key_words(place, width);
+  for (std::size_t i = 0; i < width; i += 2) {
+    std::memcpy(keys + i * lanes, stored + i, 2 * sizeof(Word));
+  }
+  to.value_scales[place] = quantise(value, size, value_limit, stored);
+  Word* const values = to.values + value_words(place, width);
+  for (std::size_t i = 0; i < width; ++i) values[2 * i] = stored[i];
 }
 
 void KVPage::take(std::size_t place, KVPage& from, std::size_t from_place) {
-  const std::size_t width = shape_.width;
   for (std::size_t layer = 0; layer < shape_.layers; ++layer) {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
-      float* const to = keys(layer, head) + place;
-      const float* const key = from.keys(layer, head) + from_place;
-      for (std::size_t i = 0; i < width; ++i) to[i * lanes] = key[i * lanes];
-      std::memcpy(values(layer, head) + place * width,
-                  from.values(layer, head) + from_place * width, width * sizeof(float));
+      if (shape_.type == KVType::floats) {
+        copy(from.floats(layer, head), from_place, floats(layer, head), place, shape_.width);
+      } else {
+        copy(from.words(layer, head), from_place, words(layer, head), place, shape_.width);
+      }
     }
   }
 }
@@ -55,7 +137,7 @@ void KVSequence::begin(const std::vector<int>& parents) {
     paths.push_back(parent < 0 ? std::vector<int>() : paths[static_cast<std::size_t>(parent)]);
     paths.back().push_back(static_cast<int>(row));
   }
-  while (pending_.size() * lanes < parents.size()) {
+  while (pending_.size() * page_positions < parents.size()) {
     pending_.push_back(std::make_unique<KVPage>(shape_));
   }
   paths_ = std::move(paths);
@@ -68,7 +150,8 @@ void KVSequence::commit(const std::vector<int>& path) {
   }
   for (std::size_t i = 0; i < path.size(); ++i) {
     const std::size_t row = static_cast<std::size_t>(path[i]), place = length_ + i;
-    own_page(place / lanes).take(place % lanes, pending(row / lanes), row % lanes);
+    own_page(place / page_positions)
+        .take(place % page_positions, pending(row / page_positions), row % page_positions);
   }
   length_ += path.size();
   drop();
@@ -77,7 +160,7 @@ void KVSequence::commit(const std::vector<int>& path) {
 void KVSequence::rollback(std::size_t length) {
   if (length > length_) throw std::invalid_argument("there are fewer tokens than that");
   length_ = length;
-  pages_.resize((length + lanes - 1) / lanes);
+  pages_.resize((length + page_positions - 1) / page_positions);
   drop();
 }
 

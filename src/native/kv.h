@@ -1,38 +1,57 @@
-// Keys and values of one sequence, in pages of 16 positions that forks share.
+// Keys and values of one sequence, in pages of 32 positions that forks share.
 //
 // The rows of a pass wait in pages of their own, in the order of the pass, until a path of them is
 // committed. So rows see each other without being copied, siblings never overwrite each other, and
-// what a row computes does not depend on where its ancestors lie.
+// what a row computes does not depend on where its ancestors lie. What is stored in 16 bits is
+// rounded once, before any row uses it.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <vector>
 
-#include "row_math.h"
+#include "network.h"
+#include "word_math.h"
 
 namespace forerun {
+
+enum class KVType { floats, words };  // of 32 and of 16 bits
 
 struct KVShape {
   std::size_t layers;
   std::size_t kv_heads;
   std::size_t width;  // of a head, padded to a multiple of `lanes`
+  KVType type;
+
+  bool operator==(const KVShape& other) const {
+    return layers == other.layers && kv_heads == other.kv_heads && width == other.width &&
+           type == other.type;
+  }
 };
 
-// Keys and values of `lanes` positions in all layers; a new page is all zeros.
+// Keys and values of 32 positions in all layers; a new page is all zeros.
 class KVPage {
  public:
+  // One head, as floats: a part of a page is `lanes` positions.
+  struct Floats {
+    float* keys;    // [part][width][lanes]
+    float* values;  // [position][width]
+  };
+
+  // One head, as words with a scale for each position.
+  struct Words {
+    Word* keys;    // [part][width / 2][lanes][2]
+    Word* values;  // [position / 2][width][2]
+    float* key_scales;
+    float* value_scales;
+  };
+
   explicit KVPage(const KVShape& shape);
   KVPage(const KVPage& other);
   KVPage& operator=(const KVPage&) = delete;
 
-  // Of one head: keys [width][lanes], and behind them values [lanes][width].
-  float* keys(std::size_t layer, std::size_t head) {
-    return floats_.get() + (layer * shape_.kv_heads + head) * block();
-  }
-  float* values(std::size_t layer, std::size_t head) {
-    return keys(layer, head) + shape_.width * lanes;
-  }
+  Floats floats(std::size_t layer, std::size_t head);
+  Words words(std::size_t layer, std::size_t head);
 
   // Writes `size` components of one position of one head; the rest of `width` stays zero.
   void put(std::size_t layer, std::size_t head, std::size_t place, const float* key,
@@ -41,16 +60,21 @@ class KVPage {
   // Takes one position in all layers from another page.
   void take(std::size_t place, KVPage& from, std::size_t from_place);
 
+  // Bytes of one head.
+  static std::size_t head_bytes(const KVShape& shape);
+
  private:
   struct Free {
-    void operator()(float* floats) const;
+    void operator()(std::byte* bytes) const;
   };
 
-  std::size_t block() const { return 2 * shape_.width * lanes; }
-  std::size_t size() const { return shape_.layers * shape_.kv_heads * block(); }
+  std::byte* head(std::size_t layer, std::size_t head) {
+    return bytes_.get() + (layer * shape_.kv_heads + head) * head_bytes(shape_);
+  }
+  std::size_t size() const { return shape_.layers * shape_.kv_heads * head_bytes(shape_); }
 
   KVShape shape_;
-  std::unique_ptr<float[], Free> floats_;
+  std::unique_ptr<std::byte[], Free> bytes_;
 };
 
 class KVSequence {
@@ -81,8 +105,10 @@ class KVSequence {
   // Forgets all but the first `length` tokens. Throws std::invalid_argument if there are fewer.
   void rollback(std::size_t length);
 
- private:
+  // Forgets the rows of the last pass.
   void drop();
+
+ private:
   KVPage& own_page(std::size_t index);
 
   KVShape shape_;

@@ -91,6 +91,7 @@ void EndWeights::check(const Shape& shape) const {
 void Network::check() const {
   demand(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "heads that form no groups");
   demand(shape.head_dim > 0 && 2 * shape.pairs <= shape.head_dim, "more turns than components");
+  demand(shape.head_dim <= most_head_width, "heads that are too wide");
   demand(ends != nullptr, "no weights");
   ends->check(shape);
   for (const auto& layer : layers) {

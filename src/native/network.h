@@ -13,6 +13,8 @@
 
 namespace forerun {
 
+constexpr std::size_t most_head_width = 1024;
+
 struct Shape {
   std::size_t vocab;
   std::size_t width;

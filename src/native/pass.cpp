@@ -24,11 +24,12 @@ void reserve(std::vector<float>& floats, std::size_t size) {
 
 }  // namespace
 
-Pass::Pass(Network network, std::size_t threads)
+Pass::Pass(Network network, KVType type, std::size_t threads)
     : network_(std::move(network)),
+      type_(type),
       pool_(threads),
       barrier_(threads),
-      attention_(network_.shape, threads),
+      attention_(network_.shape, type, threads),
       one_row_(threads) {
   if (threads == 0) throw std::invalid_argument("no threads");
   network_.check();
@@ -39,7 +40,7 @@ Pass::Pass(Network network, std::size_t threads)
 
 KVShape Pass::kv_shape() const {
   const Shape& shape = network_.shape;
-  return {network_.layers.size(), shape.kv_heads, shape.head_width()};
+  return {network_.layers.size(), shape.kv_heads, shape.head_width(), type_};
 }
 
 void Pass::score(const Batch& batch) {
@@ -61,11 +62,7 @@ void Pass::check(const Batch& batch) const {
   const KVShape shape = kv_shape();
   for (const KVSequence* sequence : batch.sequences) {
     if (sequence == nullptr) throw std::invalid_argument("no sequence");
-    const KVShape& other = sequence->shape();
-    if (other.layers != shape.layers || other.kv_heads != shape.kv_heads ||
-        other.width != shape.width) {
-      throw std::invalid_argument("a sequence of another network");
-    }
+    if (!(sequence->shape() == shape)) throw std::invalid_argument("another network's sequence");
   }
 }
 
@@ -91,11 +88,10 @@ void Pass::begin(const Batch& batch) {
     groups_[i].kv->begin(parents[i]);
   }
   const Shape& shape = network_.shape;
-  attention_.prepare(groups_);
+  attention_.prepare(groups_, rows_);
   reserve(stream_, rows_ * shape.width);
   reserve(delta_, rows_ * shape.width);
   reserve(qkv_, rows_ * shape.qkv_width());
-  reserve(queries_, rows_ * shape.heads * shape.head_width());
   reserve(attended_, rows_ * shape.query_width());
   reserve(gate_up_, rows_ * 2 * shape.inner);
   normed_.resize(rows_, shape.width);
@@ -140,7 +136,7 @@ void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
   barrier_.wait();
   split_heads(batch, layer, thread);
   barrier_.wait();
-  attention_.run(groups_, layer, thread, queries_.data(), attended_.data());
+  attention_.run(groups_, layer, thread, attended_.data());
   barrier_.wait();
   const Share share(rows_, thread, threads());
   for (std::size_t row = share.first; row < share.last; ++row) {
@@ -218,7 +214,7 @@ void Pass::split_heads(const Batch& batch, std::size_t layer, std::size_t thread
 void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row) {
   const Shape& shape = network_.shape;
   const LayerWeights& weights = *network_.layers[layer];
-  const std::size_t size = shape.head_dim, width = shape.head_width();
+  const std::size_t size = shape.head_dim;
   const bool is_query = head < shape.heads;
   float* const from = &qkv_[row * shape.qkv_width() + head * size];
   if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[head * size], size, from);
@@ -226,18 +222,15 @@ void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, s
   if (!norm.empty()) row_math().rms_norm(from, norm.data(), shape.epsilon, size, from);
   if (weights.turns) turn(from, batch.cosines + row * shape.pairs, batch.sines + row * shape.pairs);
   if (is_query) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(size));
-    float* const query = &queries_[(row * shape.heads + head) * width];
-    for (std::size_t i = 0; i < size; ++i) query[i] = from[i] * scale;
-    std::fill(query + size, query + width, 0.0f);
+    attention_.set_query(row, head, from);
     return;
   }
-  const std::size_t kv_head = head - shape.heads;
   float* const value = from + shape.kv_heads * size;
   const std::size_t value_head = head + shape.kv_heads;
   if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[value_head * size], size, value);
-  KVPage& page = groups_[index(batch.sequence_of[row])].kv->pending(local_[row] / lanes);
-  page.put(layer, kv_head, local_[row] % lanes, from, value, size);
+  const std::size_t local = local_[row];
+  KVPage& page = groups_[index(batch.sequence_of[row])].kv->pending(local / page_positions);
+  page.put(layer, head - shape.heads, local % page_positions, from, value, size);
 }
 
 // Turns the leading pairs of a head (Su et al. 2021, 3.4.2).

@@ -27,7 +27,7 @@ struct Batch {
 class Pass {
  public:
   // Throws std::invalid_argument if the weights do not fit the shape.
-  Pass(Network network, std::size_t threads);
+  Pass(Network network, KVType type, std::size_t threads);
 
   const Network& network() const { return network_; }
   std::size_t threads() const { return pool_.threads(); }
@@ -51,15 +51,16 @@ class Pass {
   void keep_hidden(const Batch& batch, std::size_t layer, std::size_t row) const;
 
   Network network_;
+  KVType type_;
   ThreadPool pool_;
   Barrier barrier_;
   Attention attention_;
   std::vector<Group> groups_;
   std::vector<std::size_t> local_;  // of each row: its place among its sequence's rows
   std::size_t rows_ = 0;
-  // [rows][...]: residual stream; q, k and v; queries by head; attended heads; gate and up; what a
+  // [rows][...]: residual stream; q, k and v; attended heads; gate and up; what a
   // block adds to the stream. For each thread, room for one row.
-  std::vector<float> stream_, qkv_, queries_, attended_, gate_up_, delta_;
+  std::vector<float> stream_, qkv_, attended_, gate_up_, delta_;
   std::vector<std::vector<float>> one_row_;
   Activations normed_, heads_, inner_, last_;
 };

@@ -8,21 +8,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "lane_math.h"
 #include "row_math.h"
 
 namespace forerun {
 namespace {
 
-typedef float Lanes __attribute__((vector_size(64)));
 typedef std::uint32_t Bits __attribute__((vector_size(64)));
-
-inline __attribute__((always_inline)) void load(Lanes& to, const float* from) {
-  std::memcpy(&to, from, sizeof to);
-}
-
-inline __attribute__((always_inline)) void store(float* to, const Lanes& from) {
-  std::memcpy(to, &from, sizeof from);
-}
 
 // The last values of a row, with zeros behind them.
 inline void load_some(Lanes& to, const float* from, std::size_t count) {
@@ -31,12 +23,7 @@ inline void load_some(Lanes& to, const float* from, std::size_t count) {
 }
 
 inline float sum_of(const Lanes& x) {
-  float parts[lanes];
-  store(parts, x);
-  for (std::size_t half = lanes / 2; half > 0; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
-  }
-  return parts[0];
+  return joined(x, [](Lanes& a, const Lanes& b) { a += b; });
 }
 
 // x becomes exp(x), within 2 units in the last place for x from -87 to 88, to which it is clamped:
@@ -131,7 +118,7 @@ void scores(const float* const* queries, std::size_t heads, const float* keys, s
 }
 
 float exponentials(float* values, std::size_t n) {
-  const std::size_t end = padded(n);
+  const std::size_t end = padded(n), whole = n / lanes * lanes;
   for (std::size_t i = n; i < end; ++i) values[i] = values[0];
   Lanes most, x, sum{};
   load(most, values);
@@ -139,17 +126,17 @@ float exponentials(float* values, std::size_t n) {
     load(x, values + i);
     most = x > most ? x : most;
   }
-  float largest = most[0];
-  for (std::size_t i = 1; i < lanes; ++i) largest = most[i] > largest ? most[i] : largest;
+  const float largest = joined(most, [](Lanes& a, const Lanes& b) { a = a > b ? a : b; });
   for (std::size_t i = 0; i < end; i += lanes) {
     load(x, values + i);
     x = x - largest;
     exponential(x);
     store(values + i, x);
+    if (i < whole) sum += x;
   }
-  for (std::size_t i = n; i < end; ++i) values[i] = 0.0f;
-  for (std::size_t i = 0; i < end; i += lanes) {
-    load(x, values + i);
+  if (n < end) {
+    for (std::size_t i = n; i < end; ++i) values[i] = 0.0f;
+    load(x, values + whole);
     sum += x;
   }
   return sum_of(sum);

@@ -52,16 +52,22 @@ class NativeTarget:
         model: Which model; one cut to its first layers shares its weights with the whole one.
         context: Most tokens a sequence may hold; None is what the model was trained for.
         threads: How many threads a pass runs on; None is one for each core the process may use.
+        kv_bits: 16 or 32, of each number in the keys and values; None is 16.
 
     Raises:
-        OptionError: `context` or `threads` is out of range.
+        OptionError: `context`, `threads` or `kv_bits` is out of range.
         ModelFileError: The weights are damaged, or the file changed.
         UnsupportedModelError: There are no kernels for a tensor's type.
         NativeModuleError: There is no compiled module.
     """
 
     def __init__(
-        self, model: Model, *, context: int | None = None, threads: int | None = None
+        self,
+        model: Model,
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        kv_bits: int | None = None,
     ) -> None:
         architecture = model.architecture
         trained = architecture.context_length
@@ -70,6 +76,8 @@ class NativeTarget:
             raise OptionError(what, f"Choose 1 to {trained}.")
         if threads is not None and not 1 <= threads <= _MOST_THREADS:
             raise OptionError(f"threads = {threads}.", f"Choose 1 to {_MOST_THREADS}.")
+        if kv_bits not in (None, 16, 32):
+            raise OptionError(f"kv_bits = {kv_bits}.", "Choose 16 or 32.")
         check_types(model.file, architecture)
         self.model = model
         self._architecture = architecture
@@ -79,7 +87,7 @@ class NativeTarget:
         self._weight_bytes = ends.nbytes + sum(layer.nbytes for layer in layers)
         self._row_bytes = ends.row_nbytes
         self._pass: _native.Pass = load().Pass(
-            _shape(architecture), layers, ends, threads or _usable_cores()
+            _shape(architecture), layers, ends, kv_bits or 16, threads or _usable_cores()
         )
         self._rotary = RotaryTable(architecture.rope)
         self._sequences: dict[int, _Sequence] = {}

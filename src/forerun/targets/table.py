@@ -33,7 +33,12 @@ class OpenedTarget(NamedTuple):
 
 
 def open_target(
-    spec: str, model: Model, *, context: int | None = None, threads: int | None = None
+    spec: str,
+    model: Model,
+    *,
+    context: int | None = None,
+    threads: int | None = None,
+    kv_bits: int | None = None,
 ) -> OpenedTarget:
     """Open the target that `spec` names for a model.
 
@@ -42,10 +47,11 @@ def open_target(
         model: Which model.
         context: Most tokens a sequence may hold; None is what the model was trained for.
         threads: Threads of a pass; None is one for each usable core.
+        kv_bits: 16 or 32, of each number in the keys and values; None is 16.
 
     Raises:
         OptionError: No target is called that, an option is out of range, or the target at hand
-            has no threads to choose.
+            has no threads or bits to choose.
         NativeModuleError: The native target is asked for and is not compiled.
         UnsupportedModelError: The target asked for cannot run the model.
         ModelFileError: The weights are damaged, or the file changed.
@@ -56,7 +62,8 @@ def open_target(
     reason = ""
     if spec != "reference":
         try:
-            return OpenedTarget(_kind("native")(model, context=context, threads=threads))
+            native = _kind("native")
+            return OpenedTarget(native(model, context=context, threads=threads, kv_bits=kv_bits))
         except (NativeModuleError, UnsupportedModelError) as error:
             if spec == "native":
                 raise
@@ -64,6 +71,9 @@ def open_target(
     if threads is not None:
         what = f"threads = {threads}: the reference target's passes run on numpy's own."
         raise OptionError(" ".join(filter(None, [what, reason])), "Leave threads out.")
+    if kv_bits is not None:
+        what = f"kv_bits = {kv_bits}: the reference target keeps keys and values in 32."
+        raise OptionError(" ".join(filter(None, [what, reason])), "Leave kv_bits out.")
     return OpenedTarget(_kind("reference")(model, context=context), reason)
 
 

@@ -1,0 +1,61 @@
+// Attention over keys and values of 32 bits.
+
+#include <algorithm>
+
+#include "attention.h"
+
+namespace forerun {
+
+void Attention::score_floats(const Heads& heads, Scratch& scratch) const {
+  const std::size_t width = shape_.head_width(), length = heads.kv.length();
+  const float* queries[most_heads];
+  float* out[most_heads];
+  std::size_t latest = 0;
+  for (std::size_t h = 0; h < heads.count; ++h) {
+    queries[h] = &queries_[heads.head[h].query * width];
+    latest = std::max(latest, heads.head[h].local);
+  }
+  for (std::size_t first = 0; first < length; first += lanes) {
+    for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
+    const KVPage::Floats page =
+        heads.kv.page(first / page_positions).floats(heads.layer, heads.kv_head);
+    row_math().scores(queries, heads.count, page.keys + first % page_positions * width, width, out);
+  }
+  for (std::size_t first = 0; first <= latest; first += lanes) {
+    for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
+    const KVPage::Floats page =
+        heads.kv.pending(first / page_positions).floats(heads.layer, heads.kv_head);
+    row_math().scores(queries, heads.count, page.keys + first % page_positions * width, width, out);
+  }
+}
+
+void Attention::weigh_floats(const Heads& heads, Scratch& scratch) const {
+  const std::size_t width = shape_.head_width(), length = heads.kv.length();
+  float* out[most_heads];
+  for (std::size_t h = 0; h < heads.count; ++h) out[h] = &scratch.totals[h * width];
+  for (std::size_t first = 0; first < length; first += page_positions) {
+    const float* weights[most_heads];
+    for (std::size_t h = 0; h < heads.count; ++h) weights[h] = scores(scratch, h) + first;
+    const KVPage::Floats page =
+        heads.kv.page(first / page_positions).floats(heads.layer, heads.kv_head);
+    row_math().weigh(weights, heads.count, page.values, std::min(page_positions, length - first),
+                     width, out);
+  }
+  for (std::size_t h = 0; h < heads.count; ++h) {
+    const std::vector<int>& path = heads.kv.path(heads.head[h].local);
+    for (std::size_t i = 0, run; i < path.size(); i += run) {
+      // Rows that follow each other in the path and in a page are one call.
+      const auto row = static_cast<std::size_t>(path[i]);
+      const std::size_t place = row % page_positions;
+      for (run = 1; i + run < path.size() && place + run < page_positions; ++run) {
+        if (static_cast<std::size_t>(path[i + run]) != row + run) break;
+      }
+      const float* const weights = scores(scratch, h) + length + i;
+      const KVPage::Floats page =
+          heads.kv.pending(row / page_positions).floats(heads.layer, heads.kv_head);
+      row_math().weigh(&weights, 1, page.values + place * width, run, width, &out[h]);
+    }
+  }
+}
+
+}  // namespace forerun

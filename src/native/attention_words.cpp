@@ -1,0 +1,156 @@
+// Attention over keys and values of 16 bits.
+//
+// Weights of the softmax, each multiplied by the scale of its value, are made words too, in spans
+// of positions counted from the sequence's beginning. A span's products with its values are summed
+// as integers, wherever the values are stored; then come floats, one span after the other.
+
+#include <algorithm>
+
+#include "attention.h"
+
+namespace forerun {
+namespace {
+
+std::size_t parts_for(std::size_t positions) {
+  return std::min(page_parts, (positions + lanes - 1) / lanes);
+}
+
+}  // namespace
+
+void Attention::score_words(const Heads& heads, Scratch& scratch) const {
+  const std::size_t width = shape_.head_width(), length = heads.kv.length();
+  const Word* queries[most_heads];
+  float scales[most_heads];
+  float* out[most_heads];
+  std::size_t rows = 0;
+  for (std::size_t h = 0; h < heads.count; ++h) {
+    queries[h] = &query_words_[heads.head[h].query * width];
+    scales[h] = query_scales_[heads.head[h].query];
+    rows = std::max(rows, heads.head[h].local + 1);
+  }
+  const auto score = [&](KVPage& page, std::size_t positions) {
+    const KVPage::Words words = page.words(heads.layer, heads.kv_head);
+    word_math().scores(queries, scales, heads.count, words.keys, words.key_scales, width,
+                       parts_for(positions), out);
+  };
+  for (std::size_t first = 0; first < length; first += page_positions) {
+    for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
+    score(heads.kv.page(first / page_positions), length - first);
+  }
+  for (std::size_t first = 0; first < rows; first += page_positions) {
+    for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
+    score(heads.kv.pending(first / page_positions), rows - first);
+  }
+}
+
+// Collects the scales of the values that each head sees.
+void Attention::gather_scales(const Heads& heads, Scratch& scratch) const {
+  const std::size_t length = heads.kv.length();
+  for (std::size_t first = 0; first < length; first += page_positions) {
+    const float* const scales = heads.kv.page(first / page_positions)
+                                    .words(heads.layer, heads.kv_head).value_scales;
+    for (std::size_t h = 0; h < heads.count; ++h) {
+      std::copy(scales, scales + page_positions, &scratch.scales[h * longest_ + first]);
+    }
+  }
+  for (std::size_t h = 0; h < heads.count; ++h) {
+    float* scale = &scratch.scales[h * longest_ + length];
+    for (const int row : heads.kv.path(heads.head[h].local)) {
+      const auto at = static_cast<std::size_t>(row);
+      *scale++ = heads.kv.pending(at / page_positions)
+                     .words(heads.layer, heads.kv_head).value_scales[at % page_positions];
+    }
+    std::fill(scale, &scratch.scales[h * longest_] + padded(seen(heads, h)), 0.0f);
+  }
+}
+
+void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
+  const std::size_t width = shape_.head_width();
+  gather_scales(heads, scratch);
+  std::int32_t* sums[most_heads];
+  std::size_t longest = 0;
+  for (std::size_t h = 0; h < heads.count; ++h) {
+    sums[h] = &scratch.sums[h * width];
+    longest = std::max(longest, seen(heads, h));
+  }
+  for (std::size_t first = 0; first < longest; first += span_positions) {
+    float scales[most_heads];
+    for (std::size_t h = 0; h < heads.count; ++h) {
+      Word* const words = &scratch.weights[h * longest_ + first];
+      const std::size_t end = std::min(seen(heads, h), first + span_positions);
+      const std::size_t count = end > first ? end - first : 0;
+      scales[h] = word_math().quantise_weights(scores(scratch, h) + first,
+                                               &scratch.scales[h * longest_ + first], count, words);
+      std::fill(sums[h], sums[h] + width, 0);
+    }
+    weigh_committed(heads, first, sums, scratch);
+    weigh_pending(heads, first, sums, scratch);
+    for (std::size_t h = 0; h < heads.count; ++h) {
+      word_math().add_scaled(sums[h], scales[h], width, &scratch.totals[h * width]);
+    }
+  }
+}
+
+// Adds the committed positions of the span that begins at `first`.
+void Attention::weigh_committed(const Heads& heads, std::size_t first, std::int32_t* const* sums,
+                                Scratch& scratch) const {
+  const std::size_t length = heads.kv.length();
+  const std::size_t end = std::min(length, first + span_positions);
+  Word tail[most_heads][page_positions];
+  for (std::size_t at = first; at < end; at += page_positions) {
+    const std::size_t count = std::min(page_positions, end - at);
+    const Word* weights[most_heads];
+    for (std::size_t h = 0; h < heads.count; ++h) {
+      weights[h] = &scratch.weights[h * longest_ + at];
+      if (count % 2 == 0) continue;
+      // The other position of the last pair is not committed.
+      std::copy(weights[h], weights[h] + count, tail[h]);
+      tail[h][count] = 0;
+      weights[h] = tail[h];
+    }
+    const KVPage::Words page =
+        heads.kv.page(at / page_positions).words(heads.layer, heads.kv_head);
+    word_math().weigh(weights, heads.count, page.values, (count + 1) / 2, shape_.head_width(),
+                      sums);
+  }
+}
+
+// Adds the rows of the pass whose positions are in the span that begins at `first`. All heads go
+// over a page together; the rows that a head does not see have no weight.
+void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_t* const* sums,
+                              Scratch& scratch) const {
+  const std::size_t length = heads.kv.length();
+  if (first + span_positions <= length) return;
+  std::size_t next[most_heads], end[most_heads], page = static_cast<std::size_t>(-1);
+  const std::vector<int>* paths[most_heads];
+  const auto page_of = [&](std::size_t h) {
+    return static_cast<std::size_t>((*paths[h])[next[h]]) / page_positions;
+  };
+  for (std::size_t h = 0; h < heads.count; ++h) {
+    paths[h] = &heads.kv.path(heads.head[h].local);
+    next[h] = first > length ? first - length : 0;
+    end[h] = std::min(paths[h]->size(), first + span_positions - length);
+    if (next[h] < end[h]) page = std::min(page, page_of(h));
+  }
+  while (page != static_cast<std::size_t>(-1)) {
+    Word words[most_heads][page_positions] = {};
+    const Word* weights[most_heads];
+    std::size_t last = 0, later = static_cast<std::size_t>(-1);
+    for (std::size_t h = 0; h < heads.count; ++h) {
+      weights[h] = words[h];
+      const Word* const all = &scratch.weights[h * longest_ + length];
+      for (; next[h] < end[h] && page_of(h) == page; ++next[h]) {
+        const auto place = static_cast<std::size_t>((*paths[h])[next[h]]) % page_positions;
+        words[h][place] = all[next[h]];
+        last = std::max(last, place);
+      }
+      if (next[h] < end[h]) later = std::min(later, page_of(h));
+    }
+    const KVPage::Words values = heads.kv.pending(page).words(heads.layer, heads.kv_head);
+    word_math().weigh(weights, heads.count, values.values, last / 2 + 1, shape_.head_width(),
+                      sums);
+    page = later;
+  }
+}
+
+}  // namespace forerun
