@@ -122,7 +122,7 @@ def check_splits(target: Target, random: Random, length: int) -> None:
     while (held := target.length(sequence)) < length - 1:
         step = random.randrange(1, min(length - held, 40))
         # A wrong first branch comes along and is left behind.
-        nodes = [(tokens[held] ^ 1, -1), (tokens[held], 0)]
+        nodes = [((tokens[held] + 1) % target.vocab_size, -1), (tokens[held], 0)]
         nodes += [(tokens[held + i], -1 if i == 0 else i + 1) for i in range(step)]
         target.score(as_rows(sequence, held, nodes), logits=())
         target.commit(sequence, range(2, step + 2))
