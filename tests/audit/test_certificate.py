@@ -23,8 +23,9 @@ def _good() -> Certificate:
         model="m",
         laws=[Finding("a law", 1e-16, 10)],
         sampler=[SamplerFinding("seeds", 100, Power(0.1), 0.01, 0.05)],
-        toys=IdentityReport(tokens=30, cells=2, drafted={"random": 9}),
-        real=IdentityReport(tokens=12, cells=1),
+        toys=IdentityReport(30, {"toy": 30}, 2, drafted={"random": 9}),
+        random=IdentityReport(5, {"native": 5}, 3),
+        real=IdentityReport(12, {"native": 12}, 1),
         rows=RowsReport(2_500, ("portable", "avx2"), ["random", "m"], 9_000, 40_000),
         mutants=[MutantFinding(MUTANTS[0], "coins", "noticed")],
     )
@@ -35,7 +36,10 @@ def test_a_clean_certificate_is_ok() -> None:
     record = json.loads(json.dumps(_good().as_json()))
     assert record["ok"] is True
     assert record["laws"]["max_error"] == 1e-16
-    assert record["identity"]["tokens"] == 42
+    assert record["identity"]["tokens"] == 47
+    assert record["identity"]["tokens_by_target"] == {"toy": 30, "native": 17}
+    assert record["identity"]["model_target"] == "native"
+    assert record["identity"]["cells"] == 6
     assert record["identity"]["model_tokens"] == 12
     assert record["identity"]["mismatches"] == 0
     assert record["rows"]["cases"] == 2_500
@@ -58,6 +62,7 @@ def test_a_clean_certificate_is_ok() -> None:
         ("match_problems", ["another path"]),
         ("sampler", [SamplerFinding("seeds", 9, Power(0.1), 0.2, 0.05, "too often")]),
         ("toys", IdentityReport(mismatches=["position 3"])),
+        ("random", IdentityReport(mismatches=["position 2"])),
         ("real", IdentityReport(idle=["drafter lookup"])),
         ("control", "laws: off"),
         ("rows", RowsReport(mismatches=[Mismatch("a model", 7, "avx2", 2, "logits differ")])),
@@ -98,7 +103,8 @@ def test_the_whole_audit_passes() -> None:
     record = certificate.as_json()
     assert certificate.max_error <= 1e-12
     assert record["identity"]["tokens"] >= 20_000  # type: ignore[index]
-    assert certificate.real.tokens >= 2_000
+    assert certificate.real.tokens >= 3_000
+    assert certificate.identity.by_target["native"] >= 20_000
     assert certificate.real.cells >= len(DRAFTERS) * len(TEMPERATURES) * len(FILTERS)
     assert set(certificate.real.drafted) == set(DRAFTERS)
     assert certificate.caught == len(certificate.mutants) >= 14

@@ -9,8 +9,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.audit.identity import ENDINGS, FILTERS, TEMPERATURES, Cell, compare, grid
-from forerun.audit.stages import ending_cells, ending_stage, model_stage, toy_cells, toy_stage
+from forerun.audit import identity
+from forerun.audit.identity import (
+    ENDINGS,
+    FILTERS,
+    TEMPERATURES,
+    Cell,
+    compare,
+    exact_cells,
+    grid,
+)
+from forerun.audit.row_models import SHAPES, random_model
+from forerun.audit.stages import (
+    ending_cells,
+    ending_stage,
+    model_stage,
+    random_stage,
+    toy_cells,
+    toy_stage,
+)
 from forerun.drafters.table import DRAFTERS
 from forerun.models.model import load_model
 from forerun.targets.protocol import Row, Scores
@@ -114,6 +131,28 @@ def test_a_plain_text_that_breaks_its_own_promise_is_reported() -> None:
     assert any("goes on after its end" in problem for problem in compare(late, cells).problems)
 
 
+def test_random_models_write_the_same_with_any_drafter() -> None:
+    """Few cells of each drafter and rule on the native target, many texts in a pass."""
+    cells = exact_cells(tuple(DRAFTERS), (1, 3))
+    assert {cell.rule for cell in cells} == {"match", "speculative", "block", "tree"}
+    with random_model(SHAPES[3]) as model:
+        report = compare(random_stage(model, 6), cells[::5])
+    assert report.mismatches == []
+    assert report.by_target == {"native": 6 * 2 * report.cells}
+    assert sum(report.accepted.values()) > 0
+
+
+def test_long_lists_of_cells_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts show what the whole shows, and progress goes on through them to the end."""
+    cells = toy_cells()[::9]
+    whole = compare(toy_stage(max_tokens=5), cells)
+    monkeypatch.setattr(identity, "_TEXTS", 4)
+    shares: list[float] = []
+    assert compare(toy_stage(max_tokens=5), cells, shares.append) == whole
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
 @pytest.mark.model
 def test_the_model_writes_the_same_with_any_drafter() -> None:
     """A few cells of each drafter on the default model."""
@@ -121,6 +160,7 @@ def test_the_model_writes_the_same_with_any_drafter() -> None:
     report = compare(model_stage(load_model("smollm2"), 4), cells)
     assert report.problems == []
     assert report.tokens == 4 * len(cells)
+    assert report.by_target == {"native": report.tokens}
     assert set(report.drafted) == set(DRAFTERS)
 
 

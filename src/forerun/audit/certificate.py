@@ -39,6 +39,7 @@ class Certificate:
         match_problems: Paths that differ.
         sampler: The statistical tests.
         toys: Identity on toys.
+        random: Identity on random models of the native target.
         real: Identity on the model.
         rows: Row-exactness on the native target.
         control: What the ordinary checks find without a mutant; must be nothing.
@@ -55,6 +56,7 @@ class Certificate:
     match_problems: list[str] = field(default_factory=list)
     sampler: list[SamplerFinding] = field(default_factory=list)
     toys: IdentityReport = field(default_factory=IdentityReport)
+    random: IdentityReport = field(default_factory=IdentityReport)
     real: IdentityReport = field(default_factory=IdentityReport)
     rows: RowsReport = field(default_factory=RowsReport)
     control: str = ""
@@ -68,8 +70,16 @@ class Certificate:
         sampler = [f"{f.name}: {f.problem}" for f in self.sampler if f.problem]
         escaped = [f"nothing catches: {m.mutant.name}" for m in self.mutants if not m.caught_by]
         control = [f"without any mutant: {self.control}"] if self.control else []
-        texts = self.toys.problems + self.real.problems + self.rows.problems
+        texts = self.identity.problems + self.rows.problems
         return self.basics + laws + self.match_problems + sampler + texts + control + escaped
+
+    @property
+    def identity(self) -> IdentityReport:
+        """Identity on toys, random models and the model together."""
+        together = IdentityReport()
+        for report in (self.toys, self.random, self.real):
+            together.add(report)
+        return together
 
     @property
     def ok(self) -> bool:
@@ -119,19 +129,19 @@ class Certificate:
         }
 
     def _identity_as_json(self) -> dict[str, object]:
-        both = IdentityReport()
-        both.add(self.toys)
-        both.add(self.real)
+        all_ = self.identity
         return {
-            "tokens": both.tokens,
+            "tokens": all_.tokens,
+            "tokens_by_target": all_.by_target,
             "model_tokens": self.real.tokens,
-            "mismatches": len(both.mismatches),
-            "idle_cells": len(both.idle),
-            "cells": both.cells,
+            "model_target": next(iter(self.real.by_target), None),
+            "mismatches": len(all_.mismatches),
+            "idle_cells": len(all_.idle),
+            "cells": all_.cells,
             "model_cells": self.real.cells,
-            "ended_in_draft": both.ended_in_draft,
-            "drafted": both.drafted,
-            "accepted": both.accepted,
+            "ended_in_draft": all_.ended_in_draft,
+            "drafted": all_.drafted,
+            "accepted": all_.accepted,
             "model_drafted": self.real.drafted,
         }
 
@@ -171,6 +181,8 @@ class Certificate:
                 f"{power.false_fail:g}."
             )
         yield self._identity("toys", self.toys)
+        if self.random.cells:
+            yield self._identity("random models", self.random)
         if self.model is not None:
             yield self._identity(self.model, self.real)
         if self.rows.cases:
@@ -186,10 +198,12 @@ class Certificate:
             f"{name} {report.accepted.get(name, 0)} of {count}"
             for name, count in sorted(report.drafted.items())
         )
+        target = " and ".join(report.by_target)
         return (
-            f"Identity on {where}. {report.tokens:,} tokens in {report.cells} combinations of "
-            f"drafter, temperature, filter and shape of the draft: {len(report.mismatches)} "
-            f"differ from plain decoding, log-probabilities compared bit for bit. "
+            f"Identity on {where} (target {target}). {report.tokens:,} tokens in {report.cells} "
+            "combinations of drafter, rule, temperature, filter and shape of the draft: "
+            f"{len(report.mismatches)} "
+            "differ from plain decoding, log-probabilities compared bit for bit. "
             f"{report.ended_in_draft} texts ended inside a draft. Accepted: {drafters}."
         )
 

@@ -26,8 +26,11 @@ __all__ = [
     "IdentityReport",
     "Stage",
     "compare",
+    "exact_cells",
     "grid",
 ]
+
+_TEXTS = 128  # that are written together: each keeps some positions' noise, 400 kB at 49,152 tokens
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 
@@ -140,6 +143,7 @@ class IdentityReport:
 
     Attributes:
         tokens: Speculative tokens compared.
+        by_target: Of those, how many each target wrote.
         cells: Cells compared.
         drafted: Drafted tokens, by drafter.
         accepted: Of those, tokens that stayed.
@@ -149,6 +153,7 @@ class IdentityReport:
     """
 
     tokens: int = 0
+    by_target: dict[str, int] = field(default_factory=dict)
     cells: int = 0
     drafted: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
@@ -163,7 +168,9 @@ class IdentityReport:
 
     def count(self, result: Result) -> None:
         """Count one speculative text."""
-        self.tokens += len(result.token_ids)
+        tokens = len(result.token_ids)
+        self.tokens += tokens
+        self.by_target[result.target] = self.by_target.get(result.target, 0) + tokens
         self.ended_in_draft += bool(result.tokens) and result.tokens[-1].source == "accepted"
         for drafter, (guessed, kept) in result.stats.by_drafter.items():
             self.drafted[drafter] = self.drafted.get(drafter, 0) + guessed
@@ -174,9 +181,13 @@ class IdentityReport:
         self.tokens += other.tokens
         self.cells += other.cells
         self.ended_in_draft += other.ended_in_draft
-        for mine, theirs in ((self.drafted, other.drafted), (self.accepted, other.accepted)):
-            for drafter, count in theirs.items():
-                mine[drafter] = mine.get(drafter, 0) + count
+        for mine, theirs in (
+            (self.by_target, other.by_target),
+            (self.drafted, other.drafted),
+            (self.accepted, other.accepted),
+        ):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
         self.mismatches += other.mismatches
         self.idle += other.idle
 
@@ -189,10 +200,19 @@ def grid(drafters: Iterable[str], widths: Sequence[int]) -> Iterator[Cell]:
         yield Cell(drafter, temperature, name, width)
 
 
+def exact_cells(drafters: Sequence[str], widths: Sequence[int]) -> list[Cell]:
+    """Return the grid under match, and at temperature 0 under the other exact rules, too."""
+    cells = list(grid(drafters, widths))
+    for drafter, name in itertools.product(drafters, FILTERS):
+        cells += [Cell(drafter, 0.0, name, rule=rule) for rule in ("speculative", "block")]
+        cells += [Cell(drafter, 0.0, name, widths[-1], "tree")]
+    return cells
+
+
 def compare(
     stage: Stage, cells: Sequence[Cell], tick: Callable[[float], None] | None = None
 ) -> IdentityReport:
-    """Write all cells together, and each text plainly; report every difference.
+    """Write all cells, many texts in a pass, and each text plainly; report every difference.
 
     Args:
         stage: Where.
@@ -200,28 +220,24 @@ def compare(
         tick: Called with the finished share now and then.
     """
     plains = list(dict.fromkeys(cell.plain for cell in cells))
-    plain_share = len(plains) / (len(plains) + len(cells))
+    whole = len(plains) + len(cells)
 
-    def plain_tick(share: float) -> None:
-        if tick is not None:
-            tick(plain_share * share)
+    def after(done: int) -> Callable[[float], None]:
+        return lambda cells: None if tick is None else tick((done + cells) / whole)
 
-    def cell_tick(share: float) -> None:
-        if tick is not None:
-            tick(plain_share + (1 - plain_share) * share)
-
-    own = dict(zip(plains, _write(stage, plains, plain_tick), strict=True))
     report = IdentityReport(cells=len(cells))
-    for cell, requests in own.items():
+    own: dict[Cell, list[Result]] = {}
+    for cell, requests in _written(stage, plains, after(0)):
+        own[cell] = [request.result() for request in requests]
         wrong = [problem for request in requests if (problem := stage.judge(request))]
         report.mismatches += [f"{stage.name}, {cell}: {problem}" for problem in wrong]
-    for cell, requests in zip(cells, _write(stage, cells, cell_tick), strict=True):
+    for cell, requests in _written(stage, cells, after(len(plains))):
         drafted = 0
         for i, (request, plain) in enumerate(zip(requests, own[cell.plain], strict=True)):
             result = request.result()
             drafted += result.stats.drafted
             report.count(result)
-            difference = _difference(plain.result(), result)
+            difference = _difference(plain, result)
             if difference:
                 report.mismatches.append(f"{stage.name}, prompt {i}, {cell}: {difference}")
         if not drafted:
@@ -229,13 +245,21 @@ def compare(
     return report
 
 
-def _write(
+def _written(
     stage: Stage, cells: Sequence[Cell], tick: Callable[[float], None]
-) -> list[list[Request]]:
-    """Return the finished requests of each cell; all of them ran together."""
-    asks = [stage.asks(cell) for cell in cells]
-    finished = iter(write(stage.target, list(itertools.chain(*asks)), stage.drafter_for, tick=tick))
-    return [list(itertools.islice(finished, len(those))) for those in asks]
+) -> Iterator[tuple[Cell, list[Request]]]:
+    """Yield each cell with its finished requests; so many cells ran together as memory allows."""
+    size = max(1, _TEXTS // len(stage.prompts))
+    for start in range(0, len(cells), size):
+        some = cells[start : start + size]
+        asks = [ask for cell in some for ask in stage.asks(cell)]
+
+        def inner(share: float, start: int = start, count: int = len(some)) -> None:
+            tick(start + share * count)
+
+        requests = iter(write(stage.target, asks, stage.drafter_for, tick=inner))
+        for cell in some:
+            yield cell, list(itertools.islice(requests, len(stage.prompts)))
 
 
 def _difference(plain: Result, result: Result) -> str:

@@ -12,7 +12,7 @@ from forerun.targets.protocol import Target
 
 __all__ = ["write"]
 
-_BATCH = 32  # texts in a pass: enough to mix them, few enough to see progress
+_BATCH = 64  # texts in a pass: enough to mix them, few enough to see progress
 
 
 def write(

@@ -11,13 +11,22 @@ from forerun.audit.certificate import Certificate
 from forerun.audit.checks import first_problem
 from forerun.audit.coins import coin_problems, twin_problems
 from forerun.audit.grid import law_cases
-from forerun.audit.identity import Cell, Stage, compare, grid
+from forerun.audit.identity import Cell, Stage, compare, exact_cells
 from forerun.audit.mutant_table import MUTANTS
 from forerun.audit.mutants import can_show, try_mutant
 from forerun.audit.paths import match_cases
+from forerun.audit.row_models import SHAPES, random_model
 from forerun.audit.rows import check_rows_of, random_subjects, subject_of
 from forerun.audit.sampler import sampler_tests
-from forerun.audit.stages import ending_cells, ending_stage, model_stage, toy_cells, toy_stage
+from forerun.audit.stages import (
+    PROMPTS,
+    ending_cells,
+    ending_stage,
+    model_stage,
+    random_stage,
+    toy_cells,
+    toy_stage,
+)
 from forerun.audit.warps import warp_problems
 from forerun.drafters.table import DRAFTERS
 from forerun.errors import UnsupportedModelError
@@ -74,9 +83,11 @@ def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Pa
     yield "match over all noise", 20 if thorough else 5, partial(_match, thorough)
     yield "the plain sampler", 30 if thorough else 8, partial(_sampler, 0.02 if thorough else 0.04)
     yield "identity on toys", 60 if thorough else 18, partial(_toys, thorough)
+    if is_there():
+        yield "identity on random models", 80 if thorough else 8, partial(_random_models, thorough)
     if model is not None:
-        length = 24 if thorough else 10
-        yield f"identity on {model.name}", 6.0 * length, partial(_model, model, length)
+        weight = 2_000 if thorough else 60
+        yield f"identity on {model.name}", weight, partial(_model, model, thorough)
     if is_there():
         yield "rows", 40.0 * (10 if thorough else 1), partial(_rows, model, thorough)
     yield "mutants", 20, _mutants
@@ -132,10 +143,24 @@ def _toys(thorough: bool, certificate: Certificate, tick: Tick) -> None:
         certificate.toys.add(compare(stage, cells, inner))
 
 
-def _model(model: Model, max_tokens: int, certificate: Certificate, tick: Tick) -> None:
-    stage = model_stage(model, max_tokens)
+def _random_models(thorough: bool, certificate: Certificate, tick: Tick) -> None:
+    cells = exact_cells(tuple(DRAFTERS), (1, 3))
+    shapes = SHAPES if thorough else SHAPES[:1]
+    for i, shape in enumerate(shapes):
+
+        def inner(share: float, i: int = i) -> None:
+            tick((i + share) / len(shapes))
+
+        with random_model(shape) as model:
+            stage = random_stage(model, 60 if thorough else 30)
+            certificate.random.add(compare(stage, cells, inner))
+
+
+def _model(model: Model, thorough: bool, certificate: Certificate, tick: Tick) -> None:
+    length, prompts = (40, len(PROMPTS)) if thorough else (10, 1)
+    stage = model_stage(model, length, prompts=prompts)
     tick(0.05)
-    cells = list(grid(DRAFTERS, (1, 2)))
+    cells = exact_cells(tuple(DRAFTERS), (1, 2))
     certificate.real.add(compare(stage, cells, lambda share: tick(0.05 + 0.95 * share)))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.audit.identity import ENDINGS, FILTERS, Cell, Stage, grid
+from forerun.audit.identity import ENDINGS, Cell, Stage, exact_cells, grid
 from forerun.audit.worlds import Letters
 from forerun.core.noise import Noise
 from forerun.drafters.protocol import Drafter
@@ -19,11 +19,31 @@ from forerun.targets.protocol import Target
 from forerun.targets.table import open_target
 from forerun.targets.toy import ToyTarget
 
-__all__ = ["ending_cells", "ending_stage", "model_stage", "toy_cells", "toy_stage"]
+__all__ = [
+    "PROMPTS",
+    "ending_cells",
+    "ending_stage",
+    "model_stage",
+    "random_stage",
+    "toy_cells",
+    "toy_stage",
+]
 
 _VOCAB, _SMALL_VOCAB = 20, 8  # in the small one, stop strings come soon
 _EOS = _SMALL_VOCAB - 1
 _WIDTHS = (1, 3)
+PROMPTS = (
+    "one two three one two three one two",
+    "The tide is full. The moon is fair. " * 8 + "The tide",  # several pages of keys
+    "red, green, blue, red, green, blue, red, green,",
+    "a = 1\nb = 2\na = 1\nb = 2\na = 1\nb",
+    "To be, or not to be, that is the question: to be, or not to be, that",
+    "0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1",
+    "She said yes. He said no. She said yes. He said no. She said",
+    "Once upon a time there was a time, and once upon that time",
+)
+"""What a real model goes on with: texts that drafters have something to copy from."""
+
 _MIXED = "lookup,bigram,random"  # the first that has a guess drafts
 
 
@@ -101,12 +121,8 @@ def _toy_stage(
 
 
 def toy_cells() -> list[Cell]:
-    """Return the whole grid under match, and at temperature 0 under the other exact rules."""
-    cells = list(grid((*DRAFTERS, _MIXED), _WIDTHS))
-    for drafter, name in itertools.product(DRAFTERS, FILTERS):
-        cells += [Cell(drafter, 0.0, name, rule=rule) for rule in ("speculative", "block")]
-        cells += [Cell(drafter, 0.0, name, 3, "tree")]
-    return cells
+    """Return the whole grid of exact rules, with a mix of drafters."""
+    return [*exact_cells(tuple(DRAFTERS), _WIDTHS), *grid((_MIXED,), _WIDTHS)]
 
 
 def ending_cells(drafters: Sequence[str] = tuple(DRAFTERS)) -> Iterator[Cell]:
@@ -138,26 +154,41 @@ def _ending_problem(request: Request, context: int) -> str:
     return "" if text == result.text else f"the text is {result.text!r}, its tokens say {text!r}"
 
 
-def model_stage(model: Model, max_tokens: int) -> Stage:
+def model_stage(model: Model, max_tokens: int, *, prompts: int = 1) -> Stage:
     """Return a stage over a real model, with its own first layers as draft model.
 
     Args:
         model: The user's.
         max_tokens: Length of the texts.
+        prompts: How many of PROMPTS are gone on with.
     """
+    encode = model.tokenizer.encode
+    return _stage_of(model, max_tokens, [tuple(encode(text)) for text in PROMPTS[:prompts]])
+
+
+def random_stage(model: Model, max_tokens: int) -> Stage:
+    """Return a stage over a random model, likewise; its prompts are tokens that repeat.
+
+    Args:
+        model: Whose file must be there until its texts are written.
+        max_tokens: Length of the texts.
+    """
+    return _stage_of(model, max_tokens, [(3, 1, 4, 1, 5) * 3, (2, 7) * 20])
+
+
+def _stage_of(model: Model, max_tokens: int, prompts: Sequence[tuple[int, ...]]) -> Stage:
     target = open_target("auto", model).target
     layers = max(1, model.architecture.num_layers // 4)
 
     def open_draft_model() -> Target:
         return open_target("auto", model.cut(layers)).target
 
-    prompt = tuple(model.tokenizer.encode("one two three one two three one two"))
     return Stage(
         name=model.name,
         target=target,
         drafter_for=drafters_of(DrafterKit(target.vocab_size, open_draft_model)),
         decoder=lambda tokens: model.tokenizer.detokenizer(after=tokens),
-        prompts=(prompt,),
+        prompts=prompts,
         max_tokens=max_tokens,
         draft_length=2,
     )
