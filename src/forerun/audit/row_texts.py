@@ -11,6 +11,7 @@ NOWHERE = -1
 """Stands before the first token of every text."""
 
 _PAGE = 16  # positions; lengths close to its multiples are the likeliest
+_MOST_READ = 250  # rows of a plain reading, beyond the long texts themselves
 _SIZES = (1, 1, 1, 2, 3, 4, 5, 8, 15, 16, 17, 33)  # rows of a piece
 
 
@@ -82,10 +83,15 @@ def random_texts(random: Random, vocab_size: int, longest: int) -> Texts:
     texts = Texts()
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         _grow(texts, random, vocab_size, NOWHERE, _length(random, longest))
+    read = len(texts.tokens)
     for _ in range(random.randrange(8)):
         node = random.randrange(len(texts.tokens))
-        room = longest - len(texts.path(node))
-        _grow(texts, random, vocab_size, node, min(room, random.choice((1, 1, 2, 5, 18))))
+        depth = len(texts.path(node))
+        length = min(longest - depth, random.choice((1, 1, 2, 5, 18)))
+        read += depth + length
+        if read > _MOST_READ:
+            break
+        _grow(texts, random, vocab_size, node, length)
     return texts
 
 

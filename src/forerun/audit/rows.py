@@ -32,7 +32,7 @@ __all__ = [
 
 _THREADS = (1, 2, 3)
 _SHORT = 40  # nodes that are read one by one, now and then
-_OFTEN = (1, 1, 1, 1, 1, 2, 2, 3)  # more threads than cores wait for each other
+_OFTEN = (1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3)  # more threads than cores wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Subject:
     num_layers: int
     targets: Mapping[int, Target]
     longest: int = 330
-    steps: int = 4
+    steps: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class RowsReport:
         }
 
 
-def subject_of(model: Model, *, longest: int = 330, steps: int = 4) -> Subject:
+def subject_of(model: Model, *, longest: int = 330, steps: int = 3) -> Subject:
     """Open a model on targets of one, two and three threads, which share its weights.
 
     Args:

@@ -79,18 +79,18 @@ def run_audit(
 def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Part]]:
     """Yield each part's name, its share of the time, and what runs it."""
     yield "coins and warp", 1, _basics
-    yield "laws of the rules", 60 if thorough else 12, partial(_laws, thorough)
+    yield "laws of the rules", 60 if thorough else 13, partial(_laws, thorough)
     yield "match over all noise", 20 if thorough else 5, partial(_match, thorough)
-    yield "the plain sampler", 30 if thorough else 8, partial(_sampler, 0.02 if thorough else 0.04)
-    yield "identity on toys", 60 if thorough else 18, partial(_toys, thorough)
+    yield "the plain sampler", 30 if thorough else 10, partial(_sampler, 0.02 if thorough else 0.04)
+    yield "identity on toys", 60 if thorough else 5, partial(_toys, thorough)
     if is_there():
-        yield "identity on random models", 80 if thorough else 8, partial(_random_models, thorough)
+        yield "identity on random models", 80 if thorough else 3, partial(_random_models, thorough)
     if model is not None:
-        weight = 2_000 if thorough else 60
+        weight = 350 if thorough else 10
         yield f"identity on {model.name}", weight, partial(_model, model, thorough)
     if is_there():
-        yield "rows", 40.0 * (10 if thorough else 1), partial(_rows, model, thorough)
-    yield "mutants", 20, _mutants
+        yield "rows", 20.0 * (10 if thorough else 1), partial(_rows, model, thorough)
+    yield "mutants", 14, _mutants
 
 
 def _basics(certificate: Certificate, tick: Tick) -> None:
