@@ -37,7 +37,12 @@ class _Block(NamedTuple):
 _BLOCKS = {
     "Q4_0": _Block(32, 18, 0, 4.6),
     "Q4_1": _Block(32, 20, 0, 4.6, 2, -7.5),
+    "Q5_0": _Block(32, 22, 0, 9.2),
+    "Q5_1": _Block(32, 24, 0, 9.2, 2, -15.5),
     "Q8_0": _Block(32, 34, 0, 74.0),
+    "Q4_K": _Block(256, 144, 0, 190.0, 2, 7.5),
+    "Q5_K": _Block(256, 176, 0, 380.0, 2, 15.5),
+    "Q6_K": _Block(256, 210, 208, 1360.0),
 }
 _FLOATS = ("F32", "F16", "BF16")
 
@@ -109,11 +114,12 @@ class RandomShape:
 
 SHAPES = (
     RandomShape("llama", 3, 1, 64, 64, 32, ("Q4_1", "Q8_0")),
-    RandomShape("llama", 8, 2, 16, 96, 64, ("Q4_0",)),
+    RandomShape("llama", 8, 2, 16, 96, 64, ("Q4_0", "Q5_1", "Q5_0")),
     RandomShape("qwen2", 2, 2, 20, 40, 48, ("F16", "BF16", "F32"), is_tied=False),
     RandomShape("qwen3", 4, 2, 18, 64, 32, ("Q4_0", "F16", "Q4_1", "BF16", "Q8_0")),
     RandomShape("llama", 3, 1, 15, 33, 50, ("BF16", "F32"), layers=1, turning=10),
     RandomShape("qwen2", 2, 1, 32, 64, 32, ("Q8_0", "Q4_1", "F32", "Q4_0"), layers=3),
+    RandomShape("qwen3", 2, 1, 24, 256, 32, ("Q4_K", "Q6_K", "Q5_K", "Q5_0"), layers=1),
 )
 """Groups of 1 to 4 heads, heads of 64 components and of odd numbers, all types with kernels."""
 
