@@ -154,6 +154,7 @@ class LlamaCpp:
             batch.logits[i] = logits or i == last
 
     def _run(self, context: Any) -> None:
+        self._said.clear()
         code = self._lib.llama_decode(context, self._batch)
         if code != 0:
             raise ForerunError(f"llama_decode returned {code}: {self._reason()}")
@@ -168,7 +169,7 @@ class LlamaCpp:
             self._said.append(text.decode(errors="replace").strip())
 
     def _reason(self) -> str:
-        return self._said[-1] if self._said else "it does not say why."
+        return self._said[0] if self._said else "it does not say why."
 
 
 def _library() -> ModuleType:
