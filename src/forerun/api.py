@@ -27,10 +27,9 @@ from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_dra
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
 from forerun.errors import OptionError, PromptError, TemplateError, VocabularyError
-from forerun.events import Event, Result, Stats, TokenEvent
+from forerun.events import Event, LoadProgress, Result, Stats, TokenEvent
 from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
-from forerun.models.pull import PullProgress
 from forerun.native import use_instructions
 from forerun.targets.protocol import Target
 from forerun.targets.table import OpenedTarget, open_target
@@ -44,23 +43,24 @@ Prompt = str | Sequence[int] | NDArray[np.integer[Any]] | Sequence[Mapping[str, 
 def load(
     model: str | os.PathLike[str] = "smollm2",
     *,
-    progress: Callable[[PullProgress], None] | None = None,
+    progress: Callable[[LoadProgress], None] | None = None,
     **options: Any,
 ) -> LanguageModel:
-    """Open a model: by name (pulled at first use) or from a GGUF file.
+    """Open a model: by name (pulled at first use), a GGUF file or a Hugging Face folder.
 
     Args:
         model: A name such as "smollm2", or a path.
-        progress: Called while a named model is being pulled.
-        options: The rest of `forerun.config.Loading`: target, threads, instruction_set,
-            draft_model, draft_layers, context, script.
+        progress: Called while a named model is being pulled, and as the weights are packed.
+        options: The rest of `forerun.config.Loading`: weights, target, threads,
+            instruction_set, draft_model, draft_layers, context, script.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
         StartError: No such model, or it cannot be fetched, read or run; the subclass says which.
     """
     loading = Loading.make(model=model, **options)
-    return LanguageModel(load_model(loading.model, progress=progress), loading)
+    read = load_model(loading.model, weights=loading.weights, progress=progress)
+    return LanguageModel(read, loading, progress=progress)
 
 
 class LanguageModel:
@@ -71,18 +71,25 @@ class LanguageModel:
     Args:
         model: The target's model.
         loading: What it is opened with.
+        progress: Called as the weights are packed.
 
     Attributes:
         target: What computes the passes; `target.capabilities.name` says which.
         target_reason: Why it is not the native one though `auto` was asked for; else empty.
     """
 
-    def __init__(self, model: Model, loading: Loading | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        loading: Loading | None = None,
+        *,
+        progress: Callable[[LoadProgress], None] | None = None,
+    ) -> None:
         self.model = model
         self.loading = loading or Loading()
         if self.loading.instruction_set != "auto":
             use_instructions(self.loading.instruction_set)
-        self.target, self.target_reason = self._open_target(model, self.loading.context)
+        self.target, self.target_reason = self._open_target(model, self.loading.context, progress)
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
         self._scheduler = Scheduler(self.target, self._drafter)
@@ -256,7 +263,9 @@ class LanguageModel:
             # Cheap, and real enough to try the drafter with; untrained layers guess little.
             quarter = max(1, self.model.architecture.num_layers // 4)
             return self._open_target(self.model.cut(layers or quarter), self.loading.context).target
-        model = load_model(named, layers=layers)
+        # A folder is read as the target's is; a GGUF file has its own types.
+        weights = self.loading.weights if os.path.isdir(named) else "auto"
+        model = load_model(named, layers=layers, weights=weights)
         if model.tokenizer.fingerprint != self.model.tokenizer.fingerprint:
             raise VocabularyError(
                 f"Draft model {named!r} has another vocabulary than {self.model.name!r}.",
@@ -266,7 +275,12 @@ class LanguageModel:
         context = min(self.target.context_length, model.architecture.context_length)
         return self._open_target(model, context).target
 
-    def _open_target(self, model: Model, context: int | None) -> OpenedTarget:
+    def _open_target(
+        self,
+        model: Model,
+        context: int | None,
+        progress: Callable[[LoadProgress], None] | None = None,
+    ) -> OpenedTarget:
         loading = self.loading
         return open_target(
             loading.target,
@@ -274,6 +288,7 @@ class LanguageModel:
             context=context,
             threads=loading.threads,
             kv_bits=None if loading.kv_bits is None else int(loading.kv_bits),
+            progress=progress,
         )
 
     def _advance(self, stream: Stream, request: Request) -> bool:

@@ -35,12 +35,14 @@ __all__ = [
     "Sampling",
     "Speculation",
     "TargetName",
+    "WeightsName",
     "check_together",
 ]
 
 TargetName = Literal["auto", "native", "reference"]
 KVBits = Literal["16", "32"]
 InstructionSetName = Literal["auto", "avx512", "avx2", "portable"]
+WeightsName = Literal["auto", "bf16", "int8", "int4"]
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
 
 LARGEST_DRAFT = 1024
@@ -281,7 +283,12 @@ class Loading(Options):
 
     model: PathText = Field(
         "smollm2",
-        description="A model's name, or a GGUF file.",
+        description="A model's name, a GGUF file, or a Hugging Face folder.",
+    )
+    weights: WeightsName = Field(
+        "auto",
+        description="How the matrices of a Hugging Face folder are kept: auto (as stored), or "
+        "rounded at load to bf16, int8 or int4. A GGUF file has its own types.",
     )
     target: TargetName = Field(
         "auto",

@@ -12,6 +12,7 @@
     │   ├── TokenizerError         the tokenizer cannot be built from the file
     │   ├── TemplateError          the chat template is missing, unsafe or wrong
     │   ├── VocabularyError        drafter and target do not share a vocabulary
+    │   ├── NotEnoughMemoryError   the model needs more memory than there is
     │   ├── NativeModuleError      the compiled module is missing or can't be loaded
     │   └── DownloadError          no network, no space, or a wrong checksum on `pull`
     └── EngineError                a broken promise inside Forerun: a bug worth reporting
@@ -30,6 +31,7 @@ __all__ = [
     "ModelFileError",
     "ModelNotFoundError",
     "NativeModuleError",
+    "NotEnoughMemoryError",
     "OptionError",
     "PromptError",
     "StartError",
@@ -103,6 +105,10 @@ class TemplateError(StartError):
 
 class VocabularyError(StartError):
     """Drafter and target do not share a vocabulary."""
+
+
+class NotEnoughMemoryError(StartError):
+    """The model needs more memory than there is."""
 
 
 class NativeModuleError(StartError):

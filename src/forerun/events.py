@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 __all__ = ["Drafted", "Event", "Result", "RoundEvent", "Source", "Stats", "TokenEvent"]
 
@@ -84,6 +84,21 @@ class TokenEvent:
     def as_json(self) -> dict[str, Any]:
         """Return the record as one JSON object."""
         return {"event": "token", **asdict(self)}
+
+
+class LoadProgress(NamedTuple):
+    """How far the fetching or loading of a model is.
+
+    Attributes:
+        stage: `waiting` for another process's pull, `downloading`, `checking`, or
+            `packing` weights.
+        done: Bytes of this stage that are done.
+        total: Bytes of this stage, if known.
+    """
+
+    stage: Literal["waiting", "downloading", "checking", "packing"]
+    done: int
+    total: int | None
 
 
 @dataclass(slots=True)

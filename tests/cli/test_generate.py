@@ -14,6 +14,7 @@ from forerun.drafters.protocol import DraftRequest
 from forerun.drafters.suffix import Suffix
 from forerun.errors import EngineError
 from forerun.events import Result
+from models.tiny_folder import TinyFolder
 from models.tiny_gguf import Tiny
 
 PROMPT = "the then he in"
@@ -45,6 +46,19 @@ def test_the_text_and_nothing_else_is_on_stdout(run: Any, lm: forerun.LanguageMo
 def test_a_dash_reads_the_prompt_from_stdin(run: Any, lm: forerun.LanguageModel) -> None:
     """`-` stands for standard input."""
     assert run("generate", "-", *ASK, stdin=PROMPT).stdout == expected(lm).text + "\n"
+
+
+def test_a_folder_is_a_model(run: Any, tmp_path: Path) -> None:
+    """`-m FOLDER --weights int4` writes the library's text; a GGUF file has types of its own."""
+    path = TinyFolder(Tiny(width=64, inner=96)).write(tmp_path)
+    result = run("generate", PROMPT, *ASK, "-m", str(path), "--weights", "int4")
+    assert result.exit_code == 0
+    truth = forerun.load(path, weights="int4").generate(PROMPT, max_tokens=24, seed=7)
+    assert result.stdout == truth.text + "\n"
+    assert truth.text != forerun.load(path).generate(PROMPT, max_tokens=24, seed=7).text
+    refused = run("generate", PROMPT, "--weights", "int4")
+    assert refused.exit_code == 2
+    assert "nothing is quantised twice" in " ".join(refused.stderr.split())
 
 
 def test_json_is_the_events_and_the_result(run: Any, lm: forerun.LanguageModel) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from forerun.cli import waiting
-from forerun.models.pull import PullProgress
+from forerun.models.pull import LoadProgress
 
 
 @pytest.mark.model
@@ -46,9 +46,9 @@ def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> str:
 
     monkeypatch.setattr(waiting, "stderr", console)
     with waiting.pulling("smollm2") as report:
-        report(PullProgress("waiting", 0, None))
-        report(PullProgress("downloading", 10_000_000, 20_000_000))
-        report(PullProgress("checking", 5_000_000, 40_000_000))
+        report(LoadProgress("waiting", 0, None))
+        report(LoadProgress("downloading", 10_000_000, 20_000_000))
+        report(LoadProgress("checking", 5_000_000, 40_000_000))
     with waiting.spinner("Opening smollm2"):
         pass
     return screen.getvalue()

@@ -25,7 +25,7 @@ PATIENCE = 30
 """Seconds without a word after which a process hangs; a busy machine is slow, too."""
 
 # A small file that wants more than the machine has is no reason to try and see.
-GOOD = {"sound", *errors.__all__} - {"ForerunError", "ResourceError"}
+GOOD = {"sound", *errors.__all__} - {"ForerunError", "NotEnoughMemoryError", "ResourceError"}
 
 
 class Outcome(NamedTuple):

@@ -14,7 +14,9 @@ from forerun.api import LanguageModel
 from forerun.config import Loading
 from forerun.errors import ForerunError
 from forerun.models.model import load_model
+from fuzz.folder_mutations import mutate_folder
 from fuzz.gguf_mutations import mutate_gguf
+from models.tiny_folder import TinyFolder
 from models.tiny_gguf import Tiny
 
 __all__ = ["DISASTERS", "SUBJECTS", "Files", "Subject"]
@@ -79,8 +81,23 @@ def _mutate_gguf(random: Random, files: Files) -> tuple[str, Files]:
     return what, {"model.gguf": data}
 
 
+_FOLDERS = (
+    TinyFolder(template=_TEMPLATE),
+    TinyFolder(Tiny("qwen2", layers=1, is_tied=False), dtype="F16"),
+    TinyFolder(Tiny("qwen3", layers=1), dtype="BF16", shards=3),
+    TinyFolder(Tiny("smollm3", layers=2), config={"no_rope_layers": [1, 0]}),
+)
+
+
+def _folder_examples() -> list[Files]:
+    with tempfile.TemporaryDirectory() as name:
+        folders = [each.write(Path(name) / str(i)) for i, each in enumerate(_FOLDERS)]
+        return [{file.name: file.read_bytes() for file in each.iterdir()} for each in folders]
+
+
 SUBJECTS: dict[str, Subject] = {
     "gguf": Subject("model.gguf", _gguf_examples, _mutate_gguf),
+    "folder": Subject("", _folder_examples, mutate_folder),
 }
 
 

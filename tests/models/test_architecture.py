@@ -139,7 +139,8 @@ DAMAGED: list[tuple[str, dict[str, Any]]] = [
     (r"factor that is not positive", {"rope_factors": (1, 1, 1, 0)}),
     (r"299 tokens and embeds 300", {"metadata": {"llama.vocab_size": 299}}),
     (r"lacks the tensor 'blk\.2\.attn_norm", {"metadata": {"llama.block_count": 3}}),
-    (r"lacks the tensor 'blk\.2\.attn_norm", {"metadata": {"llama.block_count": 2**30}}),
+    ("claims 1073741824 layers", {"metadata": {"llama.block_count": 2**30}}),
+    ("heads of 1073741824 components", {"metadata": {"llama.attention.key_length": 2**30}}),
     (r"lacks the tensor 'blk\.1\.ffn_up", {"tensors": {"blk.1.ffn_up.weight": None}}),
     (r"lacks 'token_embd", {"tensors": {"token_embd.weight": None}}),
     (

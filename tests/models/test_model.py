@@ -11,7 +11,6 @@ from forerun.errors import (
     ModelNotFoundError,
     OptionError,
     TokenizerError,
-    UnsupportedModelError,
 )
 from forerun.models import model as loading
 from forerun.models.model import load_model
@@ -87,11 +86,11 @@ def test_unknown_name() -> None:
         load_model("zzz")
 
 
-def test_folders_do_not_run_yet(tmp_path: Path) -> None:
-    """A folder of another format is refused, saying what does run."""
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UnsupportedModelError, match="Only GGUF files run in this version"):
-        load_model(tmp_path)
+def test_weights_are_for_folders(tmp_path: Path) -> None:
+    """A GGUF file, named or not, has its own types: nothing is quantised twice."""
+    path = Tiny().write(tmp_path / "tiny.gguf")
+    with pytest.raises(OptionError, match=r"weights = int4: .*tiny.gguf is a GGUF file"):
+        load_model(path, weights="int4")
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

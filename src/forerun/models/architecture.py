@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import ModelFileError, OptionError, UnsupportedModelError
+from forerun.models.facts import UNSUPPORTED, Facts
 from forerun.models.gguf_file import GGUFFile
+from forerun.models.plain_file import DAMAGED
+from forerun.models.weight_file import WeightFile
 
 __all__ = ["Architecture", "Rope"]
 
 _SUPPORTED = ("llama", "qwen2", "qwen3", "smollm3")
 _STILL = 4  # in a `smollm3` file, every fourth layer does not turn; no key says so
-_DAMAGED = "Fetch or convert the file again."
-_UNSUPPORTED = "Forerun runs llama, qwen2, qwen3 and smollm3 files without such extras."
 
 # Details that would change the pass, with the values at which they do not.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -121,10 +121,12 @@ class Architecture:
             facts.damaged(f"{heads} heads over {kv_heads} key-value heads")
         if "attention.key_length" not in facts and width % heads:
             facts.damaged(f"{heads} heads in a width of {width}")
-        head_dim = facts.whole("attention.key_length", max(width // heads, 1))
+        head_dim = facts.head_dim("attention.key_length", max(width // heads, 1))
         if facts.whole("attention.value_length", head_dim) != head_dim:
             facts.unsupported("values of another length than keys")
         layers = facts.whole("block_count")
+        if layers > len(file.tensor_names):
+            facts.damaged(f"{layers} layers of {len(file.tensor_names)} tensors in all")
         first = "blk.0.attn_q.bias" in file, "blk.0.attn_q_norm.weight" in file
         architecture = cls(
             name=name,
@@ -143,8 +145,34 @@ class Architecture:
             is_tied="output.weight" not in file,
             unturned_layers=_still_layers(layers) if name == "smollm3" else frozenset(),
         )
-        _check_tensors(architecture, file)
+        architecture.check_tensors(file, beside=frozenset({"rope_freqs.weight"}))
         return architecture
+
+    def check_tensors(self, file: WeightFile, *, beside: frozenset[str] = frozenset()) -> None:
+        """Check that a file has every tensor of the network in its shape, and no others.
+
+        Args:
+            file: The weights.
+            beside: Names of further tensors that change nothing or are read elsewhere.
+
+        Raises:
+            ModelFileError: A tensor is missing or misshapen.
+            UnsupportedModelError: There is one that the network lacks.
+        """
+        known = set(beside)
+        for name, shape in self.tensor_shapes():
+            called = file.own_name(name)
+            if name not in file:
+                raise ModelFileError(f"{file.path} lacks the tensor {called!r}.", DAMAGED)
+            if file.tensor_shape(name) != shape:
+                what = f"{file.path}: the tensor {called!r} is {file.tensor_shape(name)}"
+                raise ModelFileError(f"{what}, not {shape}.", DAMAGED)
+            known.add(name)
+        extra = next((name for name in file.tensor_names if name not in known), None)
+        if extra is not None:
+            called = file.own_name(extra)
+            what = f"{file.path} has the tensor {called!r}, which a plain {self.name} lacks."
+            raise UnsupportedModelError(what, UNSUPPORTED)
 
     def cut(self, layers: int) -> Architecture:
         """Return the same network with only its first layers; the final norm and head stay.
@@ -189,29 +217,15 @@ def _still_layers(layers: int) -> frozenset[int]:
     return frozenset(range(_STILL - 1, layers, _STILL))
 
 
-def _check_tensors(architecture: Architecture, file: GGUFFile) -> None:
-    known = {"rope_freqs.weight"}
-    for name, shape in architecture.tensor_shapes():
-        if name not in file:
-            raise ModelFileError(f"{file.path} lacks the tensor {name!r}.", _DAMAGED)
-        if file.tensor_shape(name) != shape:
-            what = f"{file.path}: the tensor {name!r} is {file.tensor_shape(name)}, not {shape}."
-            raise ModelFileError(what, _DAMAGED)
-        known.add(name)
-    extra = next((name for name in file.tensor_names if name not in known), None)
-    if extra is not None:
-        what = f"{file.path} has the tensor {extra!r}, which a plain {architecture.name} lacks."
-        raise UnsupportedModelError(what, _UNSUPPORTED)
-
-
-class _Facts:
+class _Facts(Facts):
     """The metadata under the architecture's own prefix, typed and checked."""
 
     def __init__(self, file: GGUFFile) -> None:
+        super().__init__(file.path)
         self._file = file
         name = file.metadata.get("general.architecture")
         if not isinstance(name, str):
-            raise ModelFileError(f"{file.path} does not name its architecture.", _DAMAGED)
+            raise ModelFileError(f"{file.path} does not name its architecture.", DAMAGED)
         if name not in _SUPPORTED:
             self.unsupported(f"the architecture {name!r}")
         if file.metadata.get("split.count", 0) not in (0, 1):
@@ -221,32 +235,8 @@ class _Facts:
     def __contains__(self, key: str) -> bool:
         return f"{self.architecture}.{key}" in self._file.metadata
 
-    def damaged(self, what: str) -> NoReturn:
-        raise ModelFileError(f"{self._file.path} claims {what}.", _DAMAGED)
-
-    def unsupported(self, what: str) -> NoReturn:
-        raise UnsupportedModelError(f"{self._file.path} needs {what}.", _UNSUPPORTED)
-
     def get(self, key: str, default: object = None) -> object:
         return self._file.metadata.get(f"{self.architecture}.{key}", default)
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        """Return a count of 1 or more."""
-        value = self.get(key, default)
-        if isinstance(value, list) and value:
-            if any(other != value[0] for other in value):
-                self.unsupported(f"layers that differ in {key}")
-            value = value[0]
-        if type(value) is not int or not 1 <= value < 1 << 31:
-            raise ModelFileError(f"{self._file.path}: {key} is {value!r}.", _DAMAGED)
-        return value
-
-    def real(self, key: str, default: float | None = None, *, upper: float = 1e30) -> float:
-        """Return a positive number up to `upper`."""
-        value = self.get(key, default)
-        if type(value) not in (int, float) or not 0 < value <= upper:  # type: ignore[operator]
-            raise ModelFileError(f"{self._file.path}: {key} is {value!r}.", _DAMAGED)
-        return float(value)  # type: ignore[arg-type]
 
     def check_neutral(self) -> None:
         for key, neutral in _NEUTRAL.items():
@@ -257,7 +247,7 @@ class _Facts:
     def vocab_size(self) -> int:
         """The embedding decides; the metadata may repeat it."""
         if "token_embd.weight" not in self._file:
-            raise ModelFileError(f"{self._file.path} lacks 'token_embd.weight'.", _DAMAGED)
+            raise ModelFileError(f"{self.path} lacks 'token_embd.weight'.", DAMAGED)
         size = self._file.tensor_shape("token_embd.weight")[0]
         if self.whole("vocab_size", size) != size:
             self.damaged(f"{self.get('vocab_size')} tokens and embeds {size}")

@@ -1,21 +1,17 @@
 """A GGUF file: its metadata as plain Python, its tensors as float32 arrays.
 
-The file is opened anew for every read and never mapped into memory: no handle outlives a call, and
-a file that is cut short or replaced while a model is loaded is an error, not a crash. Tensor data
-is dequantised by the `gguf` package.
+The file is opened anew for every read and never mapped into memory (`plain_file` says why). Tensor
+data is dequantised by the `gguf` package.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 from gguf.constants import GGMLQuantizationType
@@ -24,18 +20,9 @@ from numpy.typing import NDArray
 
 from forerun.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
 from forerun.models.gguf_header import Header, HeaderError, TensorInfo, read_header
+from forerun.models.plain_file import DAMAGED, FileIdentity, opened, read_span
 
 __all__ = ["FileIdentity", "GGUFFile"]
-
-_WAY_OUT = "Fetch or convert the file again."
-
-
-class FileIdentity(NamedTuple):
-    """What tells a file from another, and from itself after a change."""
-
-    path: str
-    size: int
-    modified_ns: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +51,7 @@ class GGUFFile:
         if "\0" in os.fspath(path):
             raise ModelNotFoundError(f"There is no file {os.fspath(path)!r}.", "Check the path.")
         absolute = Path(os.path.abspath(path))
-        with _opened(absolute) as (stream, identity):
+        with opened(absolute) as (stream, identity):
             header = _checked_header(stream, identity)
         return cls(absolute, MappingProxyType(header.metadata), identity, header.tensors)
 
@@ -80,6 +67,10 @@ class GGUFFile:
 
     def __contains__(self, name: object) -> bool:
         return name in self._infos
+
+    def own_name(self, name: str) -> str:
+        """Return what the format itself calls a tensor: the same."""
+        return name
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape, row-major: a matrix is (outputs, inputs)."""
@@ -118,7 +109,7 @@ class GGUFFile:
         # A sum that overflows is no proof; look at every value only then.
         if not np.isfinite(total) and not np.isfinite(result).all():
             what = f"{self.path}: the tensor {name!r} holds values that are not finite."
-            raise ModelFileError(what, _WAY_OUT)
+            raise ModelFileError(what, DAMAGED)
         return result
 
     def raw(self, name: str) -> NDArray[np.uint8]:
@@ -134,7 +125,7 @@ class GGUFFile:
         try:
             return self._infos[name]
         except KeyError:
-            raise ModelFileError(f"{self.path} has no tensor {name!r}.", _WAY_OUT) from None
+            raise ModelFileError(f"{self.path} has no tensor {name!r}.", DAMAGED) from None
 
     def _read(self, name: str, info: TensorInfo) -> NDArray[np.generic]:
         if info.nbytes < 0:
@@ -142,40 +133,17 @@ class GGUFFile:
                 f"{self.path}: the tensor {name!r} has the unknown {info.type_name}.",
                 "Convert the model to a common type such as Q8_0 or Q4_1.",
             )
-        with _opened(self.path) as (stream, identity):
-            if identity != self.identity:
-                raise ModelFileError(f"{self.path} changed after it was opened.", "Load it again.")
-            stream.seek(info.start)
-            data = bytearray(info.nbytes)
-            if stream.readinto(data) != info.nbytes:
-                raise ModelFileError(f"{self.path} ends within the tensor {name!r}.", _WAY_OUT)
+        data = read_span(self.identity, info.start, info.nbytes, f"the tensor {name!r}")
         # Plain floats arrive typed, all else as bytes, each with its rows in the last axis.
         kinds = {"F32": np.float32, "F16": np.float16}
         kind = kinds.get(info.type_name, np.uint8)
-        return np.frombuffer(data, dtype=kind).reshape(*info.shape[:-1], -1)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[BufferedReader, FileIdentity]]:
-    """Open a regular file; translate what the system says about it."""
-    try:
-        # Ask before opening: to open a pipe would wait for its writer.
-        if not stat.S_ISREG(path.stat().st_mode):
-            kind = "a folder" if path.is_dir() else "not a regular file"
-            raise ModelFileError(f"{path} is {kind}.", "Name a GGUF file.")
-        with path.open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            yield stream, FileIdentity(str(path), status.st_size, status.st_mtime_ns)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelNotFoundError(f"There is no file {path}.", "Check the path.") from None
-    except OSError as error:
-        raise ModelFileError(f"{path} cannot be read: {error.strerror}.", _WAY_OUT) from error
+        return data.view(kind).reshape(*info.shape[:-1], -1)
 
 
 def _checked_header(stream: BufferedReader, identity: FileIdentity) -> Header:
     if identity.size == 0:
-        raise ModelFileError(f"{identity.path} is empty.", _WAY_OUT)
+        raise ModelFileError(f"{identity.path} is empty.", DAMAGED)
     try:
         return read_header(stream, identity.size)
     except HeaderError as error:
-        raise ModelFileError(f"{identity.path} {error}.", _WAY_OUT) from None
+        raise ModelFileError(f"{identity.path} {error}.", DAMAGED) from None

@@ -1,4 +1,4 @@
-"""A model as the rest of Forerun sees it: numbers, tokenizer, chat template and file."""
+"""A model as the rest of Forerun sees it: numbers, tokenizer, chat template and weights."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ from pathlib import Path
 from forerun.errors import (
     ModelFileError,
     ModelNotFoundError,
+    OptionError,
     TemplateError,
     TokenizerError,
     UnsupportedModelError,
 )
+from forerun.events import LoadProgress
 from forerun.models.architecture import Architecture
 from forerun.models.chat_template import ChatTemplate
+from forerun.models.folder_weights import Weights
 from forerun.models.gguf_file import GGUFFile
-from forerun.models.pull import PullProgress, pull
+from forerun.models.model_folder import read_folder
+from forerun.models.pull import pull
 from forerun.models.registry import MODELS, find_registered
 from forerun.models.tokenizer import Tokenizer
+from forerun.models.weight_file import WeightFile
 
 __all__ = ["Model", "load_model"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A loaded model; its weights stay in the file until a target asks for them.
+    """A loaded model; its weights stay in their files until a target asks for them.
 
     Attributes:
         name: As the user named it.
-        path: The file.
+        path: The file or folder.
         architecture: The network's numbers.
         tokenizer: Text to tokens and back.
-        chat_template: Messages to text, or None if the file has no (sound) template.
+        chat_template: Messages to text, or None if there is no (sound) template.
         file: The weights.
-        template_error: What is wrong with the file's template; raw prompts need none.
+        template_error: What is wrong with the template; raw prompts need none.
     """
 
     name: str
@@ -43,7 +48,7 @@ class Model:
     architecture: Architecture
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
-    file: GGUFFile
+    file: WeightFile
     template_error: TemplateError | None = None
 
     def cut(self, layers: int) -> Model:
@@ -60,26 +65,29 @@ def load_model(
     name_or_path: str | os.PathLike[str],
     *,
     layers: int | None = None,
-    progress: Callable[[PullProgress], None] | None = None,
+    weights: Weights = "auto",
+    progress: Callable[[LoadProgress], None] | None = None,
 ) -> Model:
-    """Load a model by name, pulling it if needed, or from a GGUF file.
+    """Load a model by name, pulling it if needed, from a GGUF file or a Hugging Face folder.
 
     Args:
         name_or_path: A name from the registry, or a path.
         layers: Use only so many of the first layers; None is all.
+        weights: How a folder's matrices are read: as they are stored (`auto`), or rounded to
+            `bf16`, `int8` or `int4` blocks. A GGUF file has its own types.
         progress: Called while a named model is being pulled.
 
     Raises:
         StartError: No such model, or it cannot be fetched, read or run; the subclass says which.
-        OptionError: There are not so many layers.
+        OptionError: There are not so many layers, or `weights` does not go with the files.
     """
     name = os.fspath(name_or_path)
     if name not in MODELS:
-        model = _read(name, _existing(name))
+        model = _read(name, _existing(name), weights)
     else:
         path = pull(name, progress=progress)
         try:
-            model = _read(name, path)
+            model = _read(name, path, weights)
         except (ModelFileError, UnsupportedModelError, TokenizerError) as error:
             # It was sound when it was fetched.
             way_out = f"`forerun pull {name}` checks the file, and fetches it again if need be."
@@ -87,8 +95,24 @@ def load_model(
     return model if layers is None else model.cut(layers)
 
 
-def _read(name: str, path: Path) -> Model:
-    """Read all of a file but its weights."""
+def _read(name: str, path: Path, weights: Weights) -> Model:
+    """Read all of a model but its weights."""
+    if path.is_dir():
+        folder = read_folder(path, weights)
+        return Model(
+            name,
+            folder.weights.path,
+            folder.architecture,
+            folder.tokenizer,
+            folder.chat_template,
+            folder.weights,
+            folder.template_error,
+        )
+    if weights != "auto":
+        what = (
+            f"weights = {weights}: {path} is a GGUF file, whose weights have their types already."
+        )
+        raise OptionError(what, "Leave weights out; nothing is quantised twice.")
     file = GGUFFile.open(path)
     architecture = Architecture.from_file(file)
     tokenizer = Tokenizer.from_metadata(file.metadata)
@@ -116,11 +140,6 @@ def _existing(name: str) -> Path:
         reason = error.strerror if isinstance(error, OSError) else error
         what = f"There is no file {name[:80]!r}: {reason}."
         raise ModelNotFoundError(what, "Check the path.") from None
-    if path.is_dir():
-        raise UnsupportedModelError(
-            f"{path} is a folder.",
-            "Only GGUF files run in this version: name one, or convert the model to one.",
-        )
     if not path.exists() and "/" not in name and os.sep not in name and path.suffix != ".gguf":
         find_registered(name)
     if not path.exists():

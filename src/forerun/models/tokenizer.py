@@ -98,6 +98,16 @@ class Tokenizer:
             PromptError: `text` is not text, or a begin token is asked for and there is none.
         """
         _require_text(text)
+        ids = self._ids(text, special, guard)
+        if bos and self.bos_id is None:
+            raise PromptError("This model has no begin-of-text token.", "Leave it out.")
+        if bos or (bos is None and self.add_bos and ids[:1] != [self.bos_id]):
+            assert self.bos_id is not None
+            ids.insert(0, self.bos_id)
+        return ids
+
+    def _ids(self, text: str, special: bool, guard: str) -> list[int]:
+        """Return the ids of `text`, without one to begin with."""
         ids: list[int] = []
         is_opening = self._opening
         for part in self._split(text, self._special if special else self._user_defined):
@@ -108,11 +118,6 @@ class Tokenizer:
                 part = part.replace(guard, "") if guard else part
                 ids.extend(self._encoder.encode(" " + part if is_opening else part))
                 is_opening = False
-        if bos and self.bos_id is None:
-            raise PromptError("This model has no begin-of-text token.", "Leave it out.")
-        if bos or (bos is None and self.add_bos and ids[:1] != [self.bos_id]):
-            assert self.bos_id is not None
-            ids.insert(0, self.bos_id)
         return ids
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
@@ -187,7 +192,7 @@ class _ByteLevel:
             for left, right in vocabulary.merges
             if left in ids and right in ids and left + right in ids
         ]
-        missing = {letter: byte for letter, byte in _BYTE_OF.items() if letter not in ids}
+        missing = {letter: byte for letter, byte in BYTE_OF.items() if letter not in ids}
         self.missing_bytes = frozenset(missing.values())
         try:
             self._pipeline = Pipeline(
@@ -231,7 +236,8 @@ def _byte_alphabet() -> dict[str, int]:
     return letters | {chr(0x100 + rank): byte for rank, byte in enumerate(hidden)}
 
 
-_BYTE_OF = _byte_alphabet()
+BYTE_OF = _byte_alphabet()
+"""The byte of each letter in byte-level tokens."""
 
 
 def _byte_level_pieces(vocabulary: Vocabulary) -> list[bytes]:
@@ -241,7 +247,7 @@ def _byte_level_pieces(vocabulary: Vocabulary) -> list[bytes]:
         if kind == TokenType.UNUSED:
             return b""
         try:
-            return bytes([_BYTE_OF[letter] for letter in text])
+            return bytes([BYTE_OF[letter] for letter in text])
         except KeyError:  # added later, as plain text
             return text.encode()
 

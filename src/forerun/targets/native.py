@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import EngineError, OptionError
+from forerun.events import LoadProgress
 from forerun.models.architecture import Architecture
 from forerun.models.model import Model
 from forerun.native import load
 from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
-from forerun.targets.native_weights import check_types, pack_ends, pack_layer
+from forerun.targets.loading import load_weights
+from forerun.targets.native_weights import check_types, packing
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.rotary_table import RotaryTable
 
@@ -53,10 +55,12 @@ class NativeTarget:
         context: Most tokens a sequence may hold; None is what the model was trained for.
         threads: How many threads a pass runs on; None is one for each core the process may use.
         kv_bits: 16 or 32, of each number in the keys and values; None is 16.
+        progress: Called as the weights are packed.
 
     Raises:
         OptionError: `context`, `threads` or `kv_bits` is out of range.
         ModelFileError: The weights are damaged, or the file changed.
+        NotEnoughMemoryError: The weights need more memory than there is.
         UnsupportedModelError: There are no kernels for a tensor's type.
         NativeModuleError: There is no compiled module.
     """
@@ -68,6 +72,7 @@ class NativeTarget:
         context: int | None = None,
         threads: int | None = None,
         kv_bits: int | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         architecture = model.architecture
         trained = architecture.context_length
@@ -82,8 +87,7 @@ class NativeTarget:
         self.model = model
         self._architecture = architecture
         self._context = context or trained
-        layers = [pack_layer(model.file, architecture, i) for i in range(architecture.num_layers)]
-        ends = pack_ends(model.file, architecture)
+        layers, ends = load_weights(model, packing, progress)
         self._weight_bytes = ends.nbytes + sum(layer.nbytes for layer in layers)
         self._row_bytes = ends.row_nbytes
         self._pass: _native.Pass = load().Pass(

@@ -7,6 +7,7 @@ twice. Targets that live at the same time and read the same file share what is p
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -15,14 +16,15 @@ from numpy.typing import NDArray
 
 from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.models.architecture import Architecture
-from forerun.models.gguf_file import FileIdentity, GGUFFile
+from forerun.models.weight_file import WeightFile
 from forerun.native import load
+from forerun.targets.loading import WeightLoader
 from forerun.targets.stored_blocks import BLOCKS
 
 if TYPE_CHECKING:
     from forerun import _native
 
-__all__ = ["check_types", "pack_ends", "pack_layer"]
+__all__ = ["check_types", "pack_ends", "pack_layer", "packing"]
 
 Part = tuple[str, NDArray[np.uint8], int, int]
 
@@ -33,13 +35,13 @@ _EXPONENTS = {
 }
 
 # Weak: weights live as long as a target holds them, and no longer.
-_live_layers: WeakValueDictionary[tuple[FileIdentity, int], _native.LayerWeights]
+_live_layers: WeakValueDictionary[tuple[Hashable, int], _native.LayerWeights]
 _live_layers = WeakValueDictionary()
-_live_ends: WeakValueDictionary[FileIdentity, _native.EndWeights] = WeakValueDictionary()
+_live_ends: WeakValueDictionary[Hashable, _native.EndWeights] = WeakValueDictionary()
 _packing = threading.Lock()
 
 
-def check_types(file: GGUFFile, architecture: Architecture) -> None:
+def check_types(file: WeightFile, architecture: Architecture) -> None:
     """Check that there are kernels for all matrices of a model.
 
     Raises:
@@ -55,7 +57,7 @@ def check_types(file: GGUFFile, architecture: Architecture) -> None:
             )
 
 
-def pack_layer(file: GGUFFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
+def pack_layer(file: WeightFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
     """Return one layer's weights, shared with every other live target of the file.
 
     Raises:
@@ -69,7 +71,7 @@ def pack_layer(file: GGUFFile, architecture: Architecture, layer: int) -> _nativ
     return weights
 
 
-def pack_ends(file: GGUFFile, architecture: Architecture) -> _native.EndWeights:
+def pack_ends(file: WeightFile, architecture: Architecture) -> _native.EndWeights:
     """Return embedding, final norm and head, shared likewise; raises what `pack_layer` raises."""
     with _packing:
         weights = _live_ends.get(file.identity)
@@ -83,7 +85,7 @@ def pack_ends(file: GGUFFile, architecture: Architecture) -> _native.EndWeights:
     return weights
 
 
-def _pack_layer(file: GGUFFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
+def _pack_layer(file: WeightFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
     prefix = f"blk.{layer}."
     vectors = {
         "attention_norm": file.tensor(f"{prefix}attn_norm.weight"),
@@ -109,7 +111,7 @@ def _pack_layer(file: GGUFFile, architecture: Architecture, layer: int) -> _nati
     return weights
 
 
-def _part(file: GGUFFile, name: str) -> Part:
+def _part(file: WeightFile, name: str) -> Part:
     """Return a matrix as stored: type, bytes, outputs, inputs."""
     kind, stored = file.tensor_type(name), file.raw(name)
     if not _is_finite(kind, stored):
@@ -127,3 +129,13 @@ def _is_finite(kind: str, stored: NDArray[np.uint8]) -> bool:
     block = BLOCKS[kind]
     scales = np.ascontiguousarray(stored.reshape(-1, block.size)[:, block.halves]).view(np.uint16)
     return not bool(((scales & 0x7C00) == 0x7C00).any())
+
+
+def _is_live(file: WeightFile, layer: int | None) -> bool:
+    if layer is None:
+        return file.identity in _live_ends
+    return (file.identity, layer) in _live_layers
+
+
+packing = WeightLoader(pack_layer, pack_ends, _is_live, lambda file, name: file.nbytes(name))
+"""How the native target holds weights."""

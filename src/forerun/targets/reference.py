@@ -7,7 +7,7 @@ rows of the pass, their number or order, nor on how the prompt was split (`row_e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from forerun.cache.kv_slots import KVSlots
 from forerun.errors import EngineError, OptionError
+from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
+from forerun.targets.loading import load_weights
 from forerun.targets.protocol import Capabilities, Row, Scores
-from forerun.targets.reference_weights import LayerWeights, load_ends, load_layer
+from forerun.targets.reference_weights import LayerWeights, dequantising
 from forerun.targets.rotary_table import RotaryTable
 from forerun.targets.row_exact import attend, rms_norm, rotate, silu_gate
 
@@ -49,14 +51,22 @@ class ReferenceTarget:
     Args:
         model: Which model; one cut to its first layers shares its weights with the whole one.
         context: Most tokens a sequence may hold; None is what the model was trained for.
+        progress: Called as the weights are read.
 
     Raises:
         OptionError: `context` is less than 1 or more than the model was trained for.
         ModelFileError: The weights are damaged, or the file changed.
+        NotEnoughMemoryError: The weights need more memory than there is.
         UnsupportedModelError: A tensor's type cannot be dequantised.
     """
 
-    def __init__(self, model: Model, *, context: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        context: int | None = None,
+        progress: Callable[[LoadProgress], None] | None = None,
+    ) -> None:
         architecture = model.architecture
         if context is not None and not 1 <= context <= architecture.context_length:
             what = (
@@ -66,9 +76,7 @@ class ReferenceTarget:
         self.model = model
         self._architecture = architecture
         self._context = context or architecture.context_length
-        layers = range(architecture.num_layers)
-        self._layers = [load_layer(model.file, architecture, layer) for layer in layers]
-        self._ends = load_ends(model.file, architecture)
+        self._layers, self._ends = load_weights(model, dequantising, progress)
         self._rotary = RotaryTable(architecture.rope)
         self._sequences: dict[int, _Sequence] = {}
         self._next_name = 0

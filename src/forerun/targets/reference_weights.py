@@ -6,7 +6,9 @@ same time and read the same file, such as a model and its own first layers, shar
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -14,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.models.architecture import Architecture
-from forerun.models.gguf_file import FileIdentity, GGUFFile
+from forerun.models.weight_file import WeightFile
+from forerun.targets.loading import WeightLoader
 from forerun.targets.row_exact import RowExactProduct
 
-__all__ = ["EndWeights", "LayerWeights", "load_ends", "load_layer"]
+__all__ = ["EndWeights", "LayerWeights", "dequantising", "load_ends", "load_layer"]
 
 Array = NDArray[np.float32]
 
@@ -62,12 +65,12 @@ class EndWeights:
 
 
 # Weak: weights live as long as a target holds them, and no longer.
-_live_layers: WeakValueDictionary[tuple[FileIdentity, int], LayerWeights] = WeakValueDictionary()
-_live_ends: WeakValueDictionary[FileIdentity, EndWeights] = WeakValueDictionary()
+_live_layers: WeakValueDictionary[tuple[Hashable, int], LayerWeights] = WeakValueDictionary()
+_live_ends: WeakValueDictionary[Hashable, EndWeights] = WeakValueDictionary()
 _loading = threading.Lock()
 
 
-def load_layer(file: GGUFFile, architecture: Architecture, layer: int) -> LayerWeights:
+def load_layer(file: WeightFile, architecture: Architecture, layer: int) -> LayerWeights:
     """Return one layer's weights, shared with every other live target of the file.
 
     Raises:
@@ -82,7 +85,7 @@ def load_layer(file: GGUFFile, architecture: Architecture, layer: int) -> LayerW
     return weights
 
 
-def load_ends(file: GGUFFile, architecture: Architecture) -> EndWeights:
+def load_ends(file: WeightFile, architecture: Architecture) -> EndWeights:
     """Return embedding, final norm and head, shared likewise; raises what `load_layer` raises."""
     with _loading:
         weights = _live_ends.get(file.identity)
@@ -95,7 +98,7 @@ def load_ends(file: GGUFFile, architecture: Architecture) -> EndWeights:
     return weights
 
 
-def _read_layer(file: GGUFFile, architecture: Architecture, layer: int) -> LayerWeights:
+def _read_layer(file: WeightFile, architecture: Architecture, layer: int) -> LayerWeights:
     def tensor(name: str) -> Array:
         return file.tensor(f"blk.{layer}.{name}")
 
@@ -115,3 +118,17 @@ def _read_layer(file: GGUFFile, architecture: Architecture, layer: int) -> Layer
         gate_up=RowExactProduct(fused("ffn_gate.weight", "ffn_up.weight")),
         down=RowExactProduct(tensor("ffn_down.weight")),
     )
+
+
+def _is_live(file: WeightFile, layer: int | None) -> bool:
+    if layer is None:
+        return file.identity in _live_ends
+    return (file.identity, layer) in _live_layers
+
+
+def _nbytes(file: WeightFile, name: str) -> int:
+    return 4 * math.prod(file.tensor_shape(name))
+
+
+dequantising = WeightLoader(load_layer, load_ends, _is_live, _nbytes)
+"""How the reference target holds weights."""

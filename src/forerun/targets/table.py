@@ -6,9 +6,11 @@ Listed means tested: every target here passes the conformance suite of the proto
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from forerun.errors import NativeModuleError, OptionError, UnsupportedModelError
+from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.targets.protocol import Target
 
@@ -39,6 +41,7 @@ def open_target(
     context: int | None = None,
     threads: int | None = None,
     kv_bits: int | None = None,
+    progress: Callable[[LoadProgress], None] | None = None,
 ) -> OpenedTarget:
     """Open the target that `spec` names for a model.
 
@@ -48,6 +51,7 @@ def open_target(
         context: Most tokens a sequence may hold; None is what the model was trained for.
         threads: Threads of a pass; None is one for each usable core.
         kv_bits: 16 or 32, of each number in the keys and values; None is 16.
+        progress: Called as the weights are packed.
 
     Raises:
         OptionError: No target is called that, an option is out of range, or the target at hand
@@ -55,6 +59,7 @@ def open_target(
         NativeModuleError: The native target is asked for and is not compiled.
         UnsupportedModelError: The target asked for cannot run the model.
         ModelFileError: The weights are damaged, or the file changed.
+        NotEnoughMemoryError: They need more memory than there is.
     """
     if spec not in (*TARGETS, "auto"):
         known = ", ".join(TARGETS)
@@ -63,7 +68,8 @@ def open_target(
     if spec != "reference":
         try:
             native = _kind("native")
-            return OpenedTarget(native(model, context=context, threads=threads, kv_bits=kv_bits))
+            options = {"threads": threads, "kv_bits": kv_bits, "progress": progress}
+            return OpenedTarget(native(model, context=context, **options))
         except (NativeModuleError, UnsupportedModelError) as error:
             if spec == "native":
                 raise
@@ -74,7 +80,7 @@ def open_target(
     if kv_bits is not None:
         what = f"kv_bits = {kv_bits}: the reference target keeps keys and values in 32."
         raise OptionError(" ".join(filter(None, [what, reason])), "Leave kv_bits out.")
-    return OpenedTarget(_kind("reference")(model, context=context), reason)
+    return OpenedTarget(_kind("reference")(model, context=context, progress=progress), reason)
 
 
 def _kind(name: str) -> Any:
