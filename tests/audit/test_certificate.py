@@ -65,7 +65,7 @@ def test_a_clean_certificate_is_ok() -> None:
         ("random", IdentityReport(mismatches=["position 2"])),
         ("real", IdentityReport(idle=["drafter lookup"])),
         ("control", "laws: off"),
-        ("rows", RowsReport(mismatches=[Mismatch("a model", 7, "avx2", 2, "logits differ")])),
+        ("rows", RowsReport(mismatches=[Mismatch("a model", 7, "avx2", 2, 16, "logits differ")])),
         ("mutants", [MutantFinding(MUTANTS[0], None, "no check noticed")]),
     ],
 )

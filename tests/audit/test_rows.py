@@ -157,8 +157,8 @@ class _Leaky(NativeTarget):
 def test_the_first_mismatch_can_be_replayed() -> None:
     """It names model, seed, instruction set and threads; the same seed gives it again."""
     with random_model(SHAPES[1]) as model:
-        targets = {threads: _Leaky(model, threads=threads) for threads in (1, 2, 3)}
-    subject = Subject("leaky", 2, targets)
+        targets = {threads: _Leaky(model, threads=threads, kv_bits=32) for threads in (1, 2, 3)}
+    subject = Subject("leaky", 2, {32: targets})
     report = check_rows_of(subject, range(40))
     assert 0 < len(report.mismatches) < 40
     first = report.mismatches[0]
@@ -166,8 +166,18 @@ def test_the_first_mismatch_can_be_replayed() -> None:
     record = report.as_json()
     assert record["mismatches"] == len(report.problems)
     assert record["first_mismatch"] == first.as_json()
-    assert first.as_json()["seed"] == first.seed
+    assert (first.as_json()["seed"], first.kv_bits) == (first.seed, 32)
     assert f"seed {first.seed}" in report.problems[0]
+
+
+def test_both_kinds_of_keys_are_tested() -> None:
+    """A mistake in one of them is found and named, and the other one passes."""
+    with random_model(SHAPES[1]) as model:
+        right = {threads: NativeTarget(model, threads=threads, kv_bits=16) for threads in (1, 2, 3)}
+        wrong = {threads: _Leaky(model, threads=threads, kv_bits=32) for threads in (1, 2, 3)}
+    report = check_rows_of(Subject("half leaky", 2, {16: right, 32: wrong}), range(60))
+    assert {mismatch.kv_bits for mismatch in report.mismatches} == {32}
+    assert "32-bit keys" in report.problems[0]
 
 
 def test_reports_add_up() -> None:

@@ -211,8 +211,9 @@ class Certificate:
         rows = self.rows
         return (
             f"Rows. {rows.cases:,} random cases on the native target, {len(rows.subjects)} models, "
-            f"each on {' and '.join(rows.instruction_sets)}, on 1 to 3 threads: prompts split, "
-            "texts mixed in a pass, trees, rollbacks, forks, page borders. "
+            f"each on {' and '.join(rows.instruction_sets)}, on 1 to 3 threads, keys and values in "
+            "16 or 32 bits: prompts split, texts mixed in a pass, trees, rollbacks, forks, page "
+            "borders. "
             f"{rows.rows:,} rows in {rows.passes:,} passes compared with texts read alone, logits "
             f"and hidden states bit for bit: {len(rows.mismatches)} cases differ."
         )

@@ -1,8 +1,8 @@
 """Row-exactness: a row's bits follow from its token, position and ancestors, and nothing else.
 
 Thousands of small random cases on the native target, each on every instruction set that the
-machine has and on one to three threads. A case is a subject and a seed; `check_rows_of` with the
-same two replays it.
+machine has, on one to three threads, with keys and values in 16 or in 32 bits. A case is a subject
+and a seed; `check_rows_of` with the same two replays it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = [
     "subject_of",
 ]
 
+_KV_BITS = (16, 32)
 _THREADS = (1, 2, 3)
 _SHORT = 40  # nodes that are read one by one, now and then
 _OFTEN = (1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3)  # more threads than cores wait for each other
@@ -42,14 +43,15 @@ class Subject:
     Attributes:
         name: Of the model.
         num_layers: Of the model.
-        targets: By number of threads.
+        targets: By bits of keys and values, which may change a row's bits, and by number of
+            threads, which may not.
         longest: Most tokens of a text.
         steps: Passes of a history.
     """
 
     name: str
     num_layers: int
-    targets: Mapping[int, Target]
+    targets: Mapping[int, Mapping[int, Target]]
     longest: int = 330
     steps: int = 3
 
@@ -63,6 +65,7 @@ class Mismatch:
         seed: Of the case.
         instruction_set: On which the other way ran.
         threads: On how many.
+        kv_bits: Of keys and values, in both ways.
         what: Where, with both numbers.
     """
 
@@ -70,10 +73,11 @@ class Mismatch:
     seed: int
     instruction_set: str
     threads: int
+    kv_bits: int
     what: str
 
     def __str__(self) -> str:
-        where = f"{self.instruction_set}, {self.threads} threads"
+        where = f"{self.instruction_set}, {self.threads} threads, {self.kv_bits}-bit keys"
         return f"rows of {self.subject}, seed {self.seed}, {where}: {self.what}"
 
     def as_json(self) -> dict[str, object]:
@@ -130,14 +134,17 @@ class RowsReport:
 
 
 def subject_of(model: Model, *, longest: int = 330, steps: int = 3) -> Subject:
-    """Open a model on targets of one, two and three threads, which share its weights.
+    """Open a model on targets of one to three threads and both kinds of keys, which share weights.
 
     Args:
         model: Whose; its file is not needed afterwards.
         longest: Most tokens of a text.
         steps: Passes of a history.
     """
-    targets = {threads: NativeTarget(model, threads=threads) for threads in _THREADS}
+    targets = {
+        bits: {n: NativeTarget(model, threads=n, kv_bits=bits) for n in _THREADS}
+        for bits in _KV_BITS
+    }
     return Subject(model.name, model.architecture.num_layers, targets, longest, steps)
 
 
@@ -175,24 +182,24 @@ def check_rows_of(
 def _run_case(subject: Subject, seed: int, report: RowsReport) -> Mismatch | None:
     """Read some texts plainly, and on every instruction set through a history of its own."""
     random = Random(seed)
-    texts = random_texts(random, subject.targets[1].vocab_size, subject.longest)
+    bits = random.choice(list(subject.targets))
+    targets = subject.targets[bits]
+    texts = random_texts(random, targets[1].vocab_size, subject.longest)
     name, threads = random.choice(report.instruction_sets), 1
     by_token = len(texts.tokens) < _SHORT and random.random() < 0.4
     try:
         with _using(name):
-            expected = read_plainly(
-                subject.targets[1], texts, subject.num_layers, by_token=by_token
-            )
+            expected = read_plainly(targets[1], texts, subject.num_layers, by_token=by_token)
         for name in report.instruction_sets:
             own = Random(f"{seed} {name}")
             threads = own.choice(_OFTEN)
-            history = History(own, subject.targets[threads], texts, expected)
+            history = History(own, targets[threads], texts, expected)
             with _using(name):
                 history.run(subject.steps)
             report.passes += history.passes
             report.rows += history.rows
     except (Difference, ForerunError) as error:
-        return Mismatch(subject.name, seed, name, threads, str(error))
+        return Mismatch(subject.name, seed, name, threads, bits, str(error))
     return None
 
 
