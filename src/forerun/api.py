@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -28,6 +27,7 @@ from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
 from forerun.errors import OptionError, PromptError, TemplateError, VocabularyError
 from forerun.events import Event, LoadProgress, Result, Stats, TokenEvent
+from forerun.fork_lock import fork_lock
 from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
 from forerun.native import use_instructions
@@ -67,6 +67,8 @@ class LanguageModel:
     """A model that writes text; built by `load`.
 
     Safe to use from several threads: texts that grow at the same time share the target's passes.
+    Safe to use in a process that is forked: the fork waits for a round under way, and texts that
+    were growing then go on in the parent alone; the child's copies of them are interrupted.
 
     Args:
         model: The target's model.
@@ -95,7 +97,8 @@ class LanguageModel:
         self._scheduler = Scheduler(self.target, self._drafter)
         # Weak, so that a stream nobody holds any more costs nothing to keep hearing.
         self._listeners: WeakValueDictionary[int, Stream] = WeakValueDictionary()
-        self._lock = threading.RLock()
+        self._lock = fork_lock(0)
+        self._process = os.getpid()
 
     @property
     def stats(self) -> Stats:
@@ -214,6 +217,7 @@ class LanguageModel:
             decoder=self.model.tokenizer.detokenizer(after=tokens),
         )
         with self._lock:
+            self._leave_to_parent()
             self._cancel_unheard()
             request = self._scheduler.submit(ask)
             stream = Stream(self, request)
@@ -294,6 +298,7 @@ class LanguageModel:
     def _advance(self, stream: Stream, request: Request) -> bool:
         """Run one round for all texts that grow; return False if `stream` will hear no more."""
         with self._lock:
+            self._leave_to_parent()
             if stream.has_news:
                 return True
             # Read to its end before, closed, or cut short with others by a round that failed.
@@ -308,6 +313,13 @@ class LanguageModel:
                 if isinstance(event, Result):
                     self._listeners.pop(event.request, None)
             return True
+
+    def _leave_to_parent(self) -> None:
+        """In a forked process, end what grew before: the threads that read it are the parent's."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            for request in self._scheduler.requests:
+                self._cancel(request)
 
     def _cancel_unheard(self) -> None:
         """Interrupt texts whose stream nobody holds any more: nobody could read them."""

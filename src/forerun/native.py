@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import threading
 from collections.abc import Collection
 from functools import cache
 from types import ModuleType
@@ -21,6 +20,7 @@ from forerun.config import Sampling
 from forerun.core.noise import Noise
 from forerun.core.warp import Law, Scores, State, Warp
 from forerun.errors import NativeModuleError, OptionError
+from forerun.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from forerun import _native
@@ -35,7 +35,7 @@ __all__ = [
     "use_instructions",
 ]
 
-_choosing = threading.Lock()
+_choosing = fork_lock(2)
 _chosen: list[str] = []  # one at most: a process computes with one instruction set
 
 

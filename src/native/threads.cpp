@@ -50,12 +50,19 @@ void Barrier::sleep(std::uint32_t turn) {
 // The threads of one process and what they are told.
 struct ThreadPool::Crew {
   explicit Crew(std::size_t threads) : process(getpid()), done(threads) {
-    for (std::size_t thread = 1; thread < threads; ++thread) {
-      members.emplace_back([this, thread] { obey(thread); });
+    try {
+      for (std::size_t thread = 1; thread < threads; ++thread) {
+        members.emplace_back([this, thread] { obey(thread); });
+      }
+    } catch (...) {  // those that started wait for an order already
+      dismiss();
+      throw;
     }
   }
 
-  ~Crew() {
+  ~Crew() { dismiss(); }
+
+  void dismiss() {
     {
       const std::lock_guard<std::mutex> lock(mutex);
       is_over = true;

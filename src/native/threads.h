@@ -53,6 +53,7 @@ class ThreadPool {
   std::size_t threads() const { return threads_; }
 
   // Calls work(thread) in all threads and returns when all have returned. `work` must not throw.
+  // Throws std::system_error if the system gives no more threads; nothing has been called then.
   void run(const std::function<void(std::size_t)>& work);
 
  private:

@@ -80,7 +80,7 @@ def _array(random: Random, image: Image) -> str:
         value.content, value.element_kind = [inner], ARRAY
         if random.random() < 0.3:
             value.content = [inner] * random.choice((2, 50))
-    return f"{way} of {key.data.decode()}"
+    return f"{way} of {key.data.decode(errors='replace')}"
 
 
 def _nesting(random: Random, image: Image) -> str:
@@ -97,7 +97,7 @@ def _nesting(random: Random, image: Image) -> str:
 def _type(random: Random, image: Image) -> str:
     key, value = random.choice(image.entries)
     value.kind = random.choice((*range(14), 77, 2**32 - 1))
-    return f"type of {key.data.decode()}"
+    return f"type of {key.data.decode(errors='replace')}"
 
 
 # What the metadata say.
@@ -110,7 +110,7 @@ def _number(random: Random, image: Image) -> str:
     size = len(value.content)
     number = bad_number(random, int.from_bytes(value.content, "little"))
     value.content = (number % 2 ** (8 * size)).to_bytes(size, "little")
-    return f"{key.data.decode()} = {number}"
+    return f"{key.data.decode(errors='replace')} = {number}"
 
 
 _ODD_VALUES = (
@@ -134,7 +134,7 @@ def _wrong_kind(random: Random, image: Image) -> str:
     index = random.randrange(len(image.entries))
     key, _ = image.entries[index]
     image.entries[index] = key, random.choice(_ODD_VALUES)()
-    return f"another kind of {key.data.decode()}"
+    return f"another kind of {key.data.decode(errors='replace')}"
 
 
 _SWITCHES = (
@@ -196,7 +196,7 @@ def _text(random: Random, image: Image) -> str:
         text.data = random.choice((*_TEMPLATES, bad_text(random, text.data)))
     else:
         text.data = random.choice((random.choice(_WORDS), bad_text(random, text.data)))
-    return f"{key.data.decode()} = {text.data[:40]!r}"
+    return f"{key.data.decode(errors='replace')} = {text.data[:40]!r}"
 
 
 # What is said about the tensors.

@@ -8,7 +8,6 @@ from Python, from hanging and from filling the memory.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 import jinja2
 
 from forerun.errors import TemplateError
+from forerun.fork_lock import fork_lock
 from forerun.models.template_costs import Budget
 from forerun.models.template_sandbox import TemplateSandbox
 
@@ -54,7 +54,7 @@ class ChatTemplate:
         )
         self._sandbox.install("tojson", _to_json)
         self._sandbox.budget = Budget(STEPS)
-        self._lock = threading.Lock()  # the sandbox has one budget
+        self._lock = fork_lock(3)  # the sandbox has one budget
         try:
             self._template = self._sandbox.compile_metered(source)
         except TemplateError:

@@ -9,7 +9,6 @@ the prompt was split, the number of threads, or which instructions the machine h
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from forerun.errors import EngineError, OptionError
 from forerun.events import LoadProgress
+from forerun.fork_lock import fork_lock
 from forerun.models.architecture import Architecture
 from forerun.models.model import Model
 from forerun.native import load
@@ -48,7 +48,8 @@ class _Sequence:
 class NativeTarget:
     """Scores rows of many sequences with a model's packed weights.
 
-    Safe to use from several Python threads: their passes run one after the other.
+    Safe to use from several Python threads, whose passes run one after the other, and in a process
+    that is forked.
 
     Args:
         model: Which model; one cut to its first layers shares its weights with the whole one.
@@ -80,7 +81,8 @@ class NativeTarget:
             what = f"context = {context}: {model.name} was trained for {trained}."
             raise OptionError(what, f"Choose 1 to {trained}.")
         if threads is not None and not 1 <= threads <= _MOST_THREADS:
-            raise OptionError(f"threads = {threads}.", f"Choose 1 to {_MOST_THREADS}.")
+            what = f"threads = {threads}: this machine has {_usable_cores()} usable cores."
+            raise OptionError(what, f"Choose 1 to {_MOST_THREADS}.")
         if kv_bits not in (None, 16, 32):
             raise OptionError(f"kv_bits = {kv_bits}.", "Choose 16 or 32.")
         check_types(model.file, architecture)
@@ -96,7 +98,7 @@ class NativeTarget:
         self._rotary = RotaryTable(architecture.rope)
         self._sequences: dict[int, _Sequence] = {}
         self._next_name = 0
-        self._lock = threading.RLock()
+        self._lock = fork_lock(1)
 
     @property
     def vocab_size(self) -> int:
@@ -161,11 +163,16 @@ class NativeTarget:
         Raises:
             EngineError: A row names an unknown sequence or token, a wrong parent or position, or
                 stands outside the context; or `logits` or `layers` name what is not there.
+            OptionError: The system refuses to start so many threads.
         """
         asked = range(len(rows)) if logits is None else logits
         with self._lock:
             self._check(rows, asked, layers)
-            return self._score(rows, list(asked), list(dict.fromkeys(layers)))
+            try:
+                return self._score(rows, list(asked), list(dict.fromkeys(layers)))
+            except OSError as error:
+                what = f"threads = {self.threads}: the system starts no more of them ({error})."
+                raise OptionError(what, "Choose fewer.") from None
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.

@@ -6,7 +6,6 @@ twice. Targets that live at the same time and read the same file share what is p
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.fork_lock import fork_lock
 from forerun.models.architecture import Architecture
 from forerun.models.weight_file import WeightFile
 from forerun.native import load
@@ -38,7 +38,7 @@ _EXPONENTS = {
 _live_layers: WeakValueDictionary[tuple[Hashable, int], _native.LayerWeights]
 _live_layers = WeakValueDictionary()
 _live_ends: WeakValueDictionary[Hashable, _native.EndWeights] = WeakValueDictionary()
-_packing = threading.Lock()
+_packing = fork_lock(2)
 
 
 def check_types(file: WeightFile, architecture: Architecture) -> None:

@@ -7,7 +7,6 @@ same time and read the same file, such as a model and its own first layers, shar
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Hashable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -15,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.fork_lock import fork_lock
 from forerun.models.architecture import Architecture
 from forerun.models.weight_file import WeightFile
 from forerun.targets.loading import WeightLoader
@@ -67,7 +67,7 @@ class EndWeights:
 # Weak: weights live as long as a target holds them, and no longer.
 _live_layers: WeakValueDictionary[tuple[Hashable, int], LayerWeights] = WeakValueDictionary()
 _live_ends: WeakValueDictionary[Hashable, EndWeights] = WeakValueDictionary()
-_loading = threading.Lock()
+_loading = fork_lock(2)
 
 
 def load_layer(file: WeightFile, architecture: Architecture, layer: int) -> LayerWeights:
