@@ -106,6 +106,8 @@ def test_ctrl_c_during_the_imports_is_quiet() -> None:
         "sys.meta_path.insert(0, Pressing())\n"
         "import runpy; runpy.run_module('forerun', run_name='__main__')"
     )
+    # In the background of a shell Ctrl-C would be ignored.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, b"", b"")
 
@@ -219,3 +221,15 @@ def test_a_bug_is_called_a_bug(
     with pytest.raises(SystemExit):
         command_line.main()
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_variable_that_is_none_is_told(start: Any) -> None:
+    """A misspelt one would change nothing, silently; those that are read are not mentioned."""
+    known = {"FORERUN_TOP_K": "3", "FORERUN_CACHE": "/nowhere", "FORERUN_MAX_TOKENS": "2"}
+    unknown = {"FORERUN_TOPP": "0.5", "FORERUN_\x1b[31mX": "1"}
+    code, out, err = ended(start("generate", "the", env={**known, **unknown}))
+    assert (code, bool(out)) == (0, True)
+    told = err.decode().splitlines()
+    assert told[1] == "FORERUN_TOPP is no variable that Forerun reads. Did you mean FORERUN_TOP_P?"
+    assert told[0].startswith("FORERUN_\\x1b[31mX is no variable that Forerun reads.")
+    assert len(told) == 2

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.errors import OptionError
 from forerun.models.model import load_model
 from forerun.targets.native import NativeTarget
 from models.tiny_gguf import Tiny
@@ -58,11 +57,3 @@ def test_more_threads_than_cores_are_only_slower(tmp_path: Path) -> None:
     model = load_model(Tiny().write(tmp_path / "tiny.gguf"))
     one, many = (NativeTarget(model, threads=threads) for threads in (1, 256))
     np.testing.assert_array_equal(alone(many, [1, 2], [3]), alone(one, [1, 2], [3]))
-
-
-@pytest.mark.parametrize("threads", [0, -1, 257, 10_000])
-def test_impossible_threads_are_refused(tmp_path: Path, threads: int) -> None:
-    """With the cores of this machine, and how many may be chosen."""
-    model = load_model(Tiny().write(tmp_path / "tiny.gguf"))
-    with pytest.raises(OptionError, match=rf"threads = {threads}: .* \d+ usable cores.*1 to 256"):
-        NativeTarget(model, threads=threads)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from forerun.core.rules import Verdict
 from forerun.core.scored import ScoredDraft
 from forerun.core.tree import ROOT, Draft
@@ -40,7 +42,7 @@ def run_round(
         part = logits[start : start + len(draft) + 1]
         position = len(request.tokens)
         on_draft = ScoredDraft(draft, part, request.warp, request.state, position)
-        verdict = request.rule.verify(on_draft, request.chance)
+        verdict = _verify(request, on_draft)
         happened = _cut(request, on_draft, verdict)
         emitted = len(request.tokens) - position
         kept = verdict.accepted[:emitted]
@@ -54,6 +56,18 @@ def run_round(
     _observe(drafters, outcomes)
     _clock(requests, (begun, drafted, scored, time.perf_counter()))
     return events
+
+
+def _verify(request: Request, on_draft: ScoredDraft) -> Verdict:
+    """Apply the request's rule; logits that it can't be applied to are told by their position."""
+    try:
+        return request.rule.verify(on_draft, request.chance)
+    except EngineError as error:
+        broken = np.flatnonzero(~(on_draft.logits.max(axis=1) < np.inf))
+        if broken.size == 0:
+            raise
+        position = on_draft.position + on_draft.draft.depth(int(broken[0]) - 1)
+        raise EngineError(f"At position {position}: {error.what}", error.way_out) from error
 
 
 def _draft(requests: Sequence[Request], drafters: Sequence[Drafter | None]) -> list[Draft]:
