@@ -11,8 +11,15 @@ from fuzz.numbers_and_bytes import bad_bytes, bad_number, bad_text
 
 __all__ = ["mutate_folder"]
 
+# What no value of Python becomes: written in the place of a mark.
+_MARK = "<raw>"
+_RAW = (
+    "NaN", "-Infinity", "1e999", "9" * 5000, "-0", "[" * 100_000, '{"a":' * 20_000, "nul", "",
+    "[" * 500 + "]" * 500, '"\\ud800"', '"\\u0000"', '{"a": 1, "a": 2}', "0x10", "'x'",
+)  # fmt: skip
 _ODD: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 0.5, 1e308, -0.0, 2**63, "", "x", "../x", "\0", [], {}, [[]],
+    _MARK, _MARK, None, True, False, 0, -1, 1, 0.5, 1e308, -0.0, 2**63, "", "x", "../x", "\0", [],
+    {}, [[]],
     [0], [1, 2], {"a": {}}, ["x"] * 1000, [[[[[[[[1]]]]]]]], "F32", "BF16", "I64", "llama", "yarn",
 )  # fmt: skip
 _KEYS = (
@@ -50,7 +57,7 @@ def _damaged(random: Random, name: str, data: bytes) -> tuple[str, bytes | None]
         return f"cut to {size}", data[:size]
     try:
         return _said(random, name, data)
-    except ValueError:  # what an earlier damage left is no JSON any more
+    except (ValueError, RecursionError):  # what an earlier damage left can be no JSON any more
         return bad_bytes(random, data, len(data))
 
 
@@ -59,16 +66,20 @@ def _said(random: Random, name: str, data: bytes) -> tuple[str, bytes]:
     if not name.endswith(".safetensors"):
         value = json.loads(data)
         what = _changed(random, value)
-        return what, json.dumps(value).encode()
+        return what, _written(random, value)
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     what = _changed(random, header)
-    text = json.dumps(header).encode()
+    text = _written(random, header)
     claimed = len(text)
     if random.random() < 0.15:
         claimed = bad_number(random, claimed) % 2**64
         what += f", {claimed} claimed"
     return what, claimed.to_bytes(8, "little") + text + data[8 + size :]
+
+
+def _written(random: Random, value: Any) -> bytes:
+    return json.dumps(value).replace(json.dumps(_MARK), random.choice(_RAW)).encode()
 
 
 def _changed(random: Random, root: Any) -> str:

@@ -24,6 +24,7 @@ from forerun.native import load
 from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
 from forerun.targets.loading import load_weights
 from forerun.targets.native_weights import check_types, packing
+from forerun.targets.pass_memory import pass_memory
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.rotary_table import RotaryTable
 
@@ -164,9 +165,10 @@ class NativeTarget:
             EngineError: A row names an unknown sequence or token, a wrong parent or position, or
                 stands outside the context; or `logits` or `layers` name what is not there.
             OptionError: The system refuses to start so many threads.
+            NotEnoughMemoryError: So many rows need more memory than there is.
         """
         asked = range(len(rows)) if logits is None else logits
-        with self._lock:
+        with self._lock, pass_memory(self._architecture, len(rows), len(asked)):
             self._check(rows, asked, layers)
             try:
                 return self._score(rows, list(asked), list(dict.fromkeys(layers)))

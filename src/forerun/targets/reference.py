@@ -19,6 +19,7 @@ from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
 from forerun.targets.loading import load_weights
+from forerun.targets.pass_memory import pass_memory
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.reference_weights import LayerWeights, dequantising
 from forerun.targets.rotary_table import RotaryTable
@@ -130,12 +131,16 @@ class ReferenceTarget:
         Raises:
             EngineError: A row names an unknown sequence or token, a wrong parent or position, or
                 stands outside the context; or `logits` or `layers` name what is not there.
+            NotEnoughMemoryError: So many rows need more memory than there is.
         """
         asked = range(len(rows)) if logits is None else logits
-        self._check(rows, asked, layers)
-        groups = self._begin(rows)
         # A damaged file's weights may overflow; whoever reads the logits refuses what comes of it.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with (
+            pass_memory(self._architecture, len(rows), len(asked)),
+            np.errstate(over="ignore", invalid="ignore"),
+        ):
+            self._check(rows, asked, layers)
+            groups = self._begin(rows)
             stream, hidden = self._run_layers(rows, groups, layers)
             chosen = stream[np.asarray(asked, dtype=np.intp)]
             normed = rms_norm(chosen, self._ends.norm, self._architecture.norm_epsilon)
