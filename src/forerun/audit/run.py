@@ -38,7 +38,7 @@ __all__ = ["Progress", "run_audit"]
 Progress = Callable[[str, float], None]
 """Told what is being tested, and which share of the audit is done, from 0 to 1."""
 
-_ROW_CASES, _MODEL_ROW_CASES = 360, 8  # of each random model, of the given one
+_ROW_CASES, _MODEL_ROW_CASES = 300, 8  # of each random model, of the given one
 _ROW_LAYERS, _ROW_LENGTH = 2, 18  # of the given one: just past a page
 
 Tick = Callable[[float], None]
