@@ -45,11 +45,29 @@ inline std::size_t best_score(const double* scores, std::size_t vocab_size) {
   return best;
 }
 
-// Scores as they are. `above` is at least `exact`, and cheap.
+// Scores as they are, any numbers. Rounding is monotone: if a sum with a bound of the noise falls
+// short of the highest, so does the sum with the noise itself.
 struct PlainScores {
+  using Bound = double;
+
   const double* scores;
+
   double exact(std::size_t token) const { return scores[token]; }
-  double above(std::size_t token) const { return scores[token]; }
+  // Whether one of these tokens may reach `highest` with the noise's largest value.
+  template <std::size_t count>
+  bool can_reach(std::size_t first, double highest) const {
+    std::int64_t found = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      found |= scores[first + i] + largest_noise >= highest;
+    }
+    return found != 0;
+  }
+  // What no token's sum with its noise exceeds, by the high words; and what that must reach.
+  template <std::size_t count>
+  void bounds(std::size_t first, const std::uint32_t (&high)[count], double (&bound)[count]) const {
+    for (std::size_t i = 0; i < count; ++i) bound[i] = scores[first + i] + bound_of(high[i]);
+  }
+  static double limit(double highest) { return highest; }
 };
 
 // Finds argmax(score + noise) of the tokens it is offered, ties to the lowest. The first one
@@ -81,26 +99,19 @@ class Drawer {
  private:
   static constexpr std::size_t tokens = Maker<Lanes>::tokens;
 
-  // Rounding is monotone: if a sum with a bound falls short of the highest, so does the sum with
-  // the noise itself.
   template <class Scores>
   void look_at_full(const Scores& scores, std::size_t first) {
-    std::int64_t found = 0;
-    for (std::size_t i = 0; i < tokens; ++i) {
-      found |= scores.above(first + i) + largest_noise >= highest_;
-    }
-    if (!found) return;
+    if (!scores.template can_reach<tokens>(first, highest_)) return;
     std::uint32_t high[tokens];
     Lanes::store(Maker<Lanes>::philox(wide_, first / 4, domain_high).word, high);
-    double bound[tokens];
-    found = 0;
-    for (std::size_t i = 0; i < tokens; ++i) {
-      bound[i] = scores.above(first + i) + bound_of(high[i]);
-      found |= bound[i] >= highest_;
-    }
+    typename Scores::Bound bound[tokens];
+    scores.bounds(first, high, bound);
+    const typename Scores::Bound limit = scores.limit(highest_);
+    std::int32_t found = 0;
+    for (std::size_t i = 0; i < tokens; ++i) found |= bound[i] >= limit;
     if (!found) return;
     for (std::size_t i = 0; i < tokens; ++i) {
-      if (bound[i] >= highest_) take(first + i, scores.exact(first + i));
+      if (bound[i] >= limit) take(first + i, scores.exact(first + i));
     }
   }
 

@@ -60,9 +60,14 @@ struct Softmax {
   using Reals = typename Lanes::Reals;
   static constexpr std::size_t width = Lanes::width;
 
-  // exp(x) for x <= 0: 2^(n/16) from the table and a polynomial on what is left of x.
-  static inline Reals exponential(Reals x) {
-    constexpr double least = -707.0, magic = 0x1.8p52;
+  static constexpr double least = -707.0;
+
+  // exp(x) for x <= 0; 0 from `least` on.
+  static inline Reals exponential(Reals x) { return x < least ? Reals{} : raised(x); }
+
+  // exp(x), or exp(least): 2^(n/16) from the table and a polynomial on what is left of x.
+  static inline Reals raised(Reals x) {
+    constexpr double magic = 0x1.8p52;
     const Reals kept = x > least ? x : Reals{} + least;
     const Reals shifted = kept * 0x1.71547652b82fep+4 + magic;
     const Reals n = shifted - magic;
@@ -76,10 +81,11 @@ struct Softmax {
     const Words bits = bits_as<Words>(shifted);
     const Reals root = Lanes::pick(roots, bits & 15);
     const Words result = bits_as<Words>(Reals(root + root * rest)) + ((bits >> 4) << 52);
-    return x < least ? Reals{} : bits_as<Reals>(result);
+    return bits_as<Reals>(result);
   }
 
-  // The sum of exp(score(x)) over a row; `score` takes and gives lanes.
+  // The sum of exp(score(x)) over a row whose highest score is 0; `score` takes and gives lanes.
+  // The sum is 1 at least, so that of exp(least), where 0 is meant, no bit is left in it.
   template <class Number, class Score>
   static inline double sum(const Parts<Number>& row, Score score) {
     constexpr std::size_t groups = strands / width;
@@ -88,7 +94,7 @@ struct Softmax {
       const Number* const numbers = row[part];
       for (std::size_t half = 0; half < Parts<Number>::length; half += strands) {
         for (std::size_t i = 0; i < groups; ++i) {
-          sums[i] += exponential(score(Lanes::reals(numbers + half + i * width)));
+          sums[i] += raised(score(Lanes::reals(numbers + half + i * width)));
         }
       }
     }

@@ -32,7 +32,10 @@ class WeighedRow {
   std::size_t choose(const NoiseAddress& at) const {
     const std::size_t likeliest = best();
     if (settings_.temperature == 0) return likeliest;
-    if (!filters()) return row_kernels(weights_).draw(at, weights_, size_, scale_, likeliest);
+    if (!filters()) {
+      const auto& kernels = row_kernels(weights_);
+      return kernels.draw(at, weights_, size_, maxima_.data(), scale_, likeliest);
+    }
     noise::Drawer<noise::Scalar> drawer(at, likeliest, 0.0);
     for (const Kept& one : kept()) drawer.offer(one.token, one.score);
     return drawer.best();

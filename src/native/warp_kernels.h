@@ -25,7 +25,7 @@ struct RowKernels {
   double (*sum)(const Number* weights, std::size_t size, const Scale& scale);
   // argmax(score + noise); `best` is where the highest weight stands first.
   std::size_t (*draw)(const NoiseAddress& at, const Number* weights, std::size_t size,
-                      const Scale& scale, std::size_t best);
+                      const double* maxima, const Scale& scale, std::size_t best);
 };
 
 struct WarpKernels {

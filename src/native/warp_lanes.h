@@ -9,27 +9,51 @@ namespace forerun {
 namespace noise {
 namespace {
 
-// Scores for the draw. A multiplication is sooner done than the division; `slack` is far more than
-// the difference between the two, wherever a score is near enough to win.
+// Scores for the draw, of which the highest is 0. So who can win is within some 150 of it, where
+// single precision is off by less than `slack`; who is further down falls short by far more.
 template <class Number>
 class ScaledScores {
  public:
-  ScaledScores(const Number* weights, const Scale& scale) : weights_(weights), scale_(scale) {
+  using Bound = float;
+
+  ScaledScores(const Number* weights, const double* maxima, const Scale& scale)
+      : weights_(weights), maxima_(maxima), scale_(scale) {
     const double inverse = 1.0 / scale.temperature;
-    inverse_ = inverse < 1e300 ? inverse : 1e300;  // at the smallest temperatures it is infinite
+    // At the smallest temperatures it is infinite; a smaller one gives larger bounds.
+    inverse_ = static_cast<float>(inverse < 1e30 ? inverse : 1e30);
+    highest_ = static_cast<Number>(scale.highest);
   }
 
-  double exact(std::size_t token) const { return distance(token) / scale_.temperature; }
-  double above(std::size_t token) const { return distance(token) * inverse_ + slack; }
+  double exact(std::size_t token) const {
+    return (static_cast<double>(weights_[token]) - scale_.highest) / scale_.temperature;
+  }
+
+  template <std::size_t count>
+  bool can_reach(std::size_t first, double highest) const {
+    static_assert(Parts<Number>::length % count == 0);
+    const double distance = maxima_[first / Parts<Number>::length] - scale_.highest;
+    return distance * inverse_ + largest_noise >= limit(highest);
+  }
+
+  template <std::size_t count>
+  void bounds(std::size_t first, const std::uint32_t (&high)[count], float (&bound)[count]) const {
+    constexpr float at_zero_bits = bound_at_zero_bits, per_bit = bound_per_bit;
+    for (std::size_t i = 0; i < count; ++i) {
+      const float h = static_cast<float>(static_cast<std::int32_t>(high[i] >> 8));
+      const float noise = at_zero_bits - per_bit * static_cast<float>(bits_as<std::int32_t>(h));
+      bound[i] = static_cast<float>(weights_[first + i] - highest_) * inverse_ + noise;
+    }
+  }
+  static float limit(double highest) { return static_cast<float>(highest) - slack; }
 
  private:
-  double distance(std::size_t token) const {
-    return static_cast<double>(weights_[token]) - scale_.highest;
-  }
+  static constexpr float slack = 1e-3f;
 
   const Number* weights_;
+  const double* maxima_;
   const Scale scale_;
-  double inverse_;
+  Number highest_;
+  float inverse_;
 };
 
 template <class Lanes, class Number>
@@ -80,8 +104,8 @@ struct Row {
   }
 
   static std::size_t draw(const NoiseAddress& at, const Number* weights, std::size_t size,
-                          const Scale& scale, std::size_t best) {
-    const ScaledScores<Number> scores(weights, scale);
+                          const double* maxima, const Scale& scale, std::size_t best) {
+    const ScaledScores<Number> scores(weights, maxima, scale);
     Drawer<Lanes> drawer(at, best, scores.exact(best));
     drawer.offer_all(scores, size);
     return drawer.best();
