@@ -33,9 +33,12 @@ struct Avx2 {
     return bits_as<Words>(_mm256_cvtepu32_epi64(words));
   }
   static Reals reals(const float* x) {
-    return bits_as<Reals>(_mm256_cvtps_pd(_mm_loadu_ps(x))) + 0.0;
+    return bits_as<Reals>(_mm256_cvtps_pd(_mm_loadu_ps(x)));
   }
   static Reals reals(const double* x) { return bits_as<Reals>(_mm256_loadu_pd(x)); }
+  static Reals larger(Reals a, Reals b) {
+    return bits_as<Reals>(_mm256_max_pd(bits_as<__m256d>(a), bits_as<__m256d>(b)));
+  }
   static Reals pick(const double (&table)[16], Words index) {
     return bits_as<Reals>(_mm256_i64gather_pd(table, bits_as<__m256i>(index), 8));
   }

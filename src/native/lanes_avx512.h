@@ -34,9 +34,12 @@ struct Avx512 {
     return bits_as<Words>(_mm512_cvtepu32_epi64(words));
   }
   static Reals reals(const float* x) {
-    return bits_as<Reals>(_mm512_cvtps_pd(_mm256_loadu_ps(x))) + 0.0;
+    return bits_as<Reals>(_mm512_cvtps_pd(_mm256_loadu_ps(x)));
   }
   static Reals reals(const double* x) { return bits_as<Reals>(_mm512_loadu_pd(x)); }
+  static Reals larger(Reals a, Reals b) {
+    return bits_as<Reals>(_mm512_max_pd(bits_as<__m512d>(a), bits_as<__m512d>(b)));
+  }
   static Reals pick(const double (&table)[16], Words index) {
     const __m512d front = _mm512_loadu_pd(table), back = _mm512_loadu_pd(table + 8);
     return bits_as<Reals>(_mm512_permutex2var_pd(front, bits_as<__m512i>(index), back));

@@ -60,9 +60,11 @@ struct Scalar {
     for (int i = 0; i < 4; ++i) token[i] = static_cast<std::uint32_t>(word[i]);
   }
   static Words load(const std::uint32_t* token) { return *token; }
-  // The next `width` numbers as doubles, a logit of -0 as 0: as numpy adds the shift of a warp.
-  static Reals reals(const float* x) { return static_cast<double>(*x) + 0.0; }
+  // The next `width` numbers as doubles.
+  static Reals reals(const float* x) { return static_cast<double>(*x); }
   static Reals reals(const double* x) { return *x; }
+  // The larger one, `b` if one of them is NaN.
+  static Reals larger(Reals a, Reals b) { return a > b ? a : b; }
   // table[index] in each lane.
   static Reals pick(const double (&table)[16], Words index) { return table[index]; }
 };

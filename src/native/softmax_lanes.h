@@ -68,7 +68,7 @@ struct Softmax {
   // exp(x), or exp(least): 2^(n/16) from the table and a polynomial on what is left of x.
   static inline Reals raised(Reals x) {
     constexpr double magic = 0x1.8p52;
-    const Reals kept = x > least ? x : Reals{} + least;
+    const Reals kept = Lanes::larger(x, Reals{} + least);
     const Reals shifted = kept * 0x1.71547652b82fep+4 + magic;
     const Reals n = shifted - magic;
     const Reals r = (kept - n * 0x1.62e42fefa0000p-5) - n * 0x1.cf79abc9e3b3ap-44;
@@ -108,8 +108,7 @@ struct Softmax {
   static inline double largest(const Number* part) {
     Reals top = Reals{} - infinity;
     for (std::size_t i = 0; i < Parts<Number>::length; i += width) {
-      const Reals x = Lanes::reals(part + i);
-      top = x > top ? x : top;
+      top = Lanes::larger(Lanes::reals(part + i), top);
     }
     double lanes[width];
     std::memcpy(lanes, &top, sizeof lanes);
@@ -142,7 +141,7 @@ struct Softmax {
 
   static LogNormaliser log_normaliser(const float* logits, std::size_t size) {
     const Parts<float> row(logits, size);
-    const double highest = largest(row);
+    const double highest = largest(row) + 0.0;  // no -0
     const double total = sum(row, [highest](Reals x) { return x - highest; });
     return {highest, Maker<Scalar>::logarithm(total)};
   }

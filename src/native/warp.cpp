@@ -21,7 +21,7 @@ class WeighedRow {
   WeighedRow(const Number* weights, std::size_t size, const WarpSettings& settings)
       : weights_(weights), size_(size), settings_(settings), maxima_((size + 63) / 64) {
     is_broken_ = !row_kernels(weights).maxima(weights, size, maxima_.data());
-    scale_ = {*std::max_element(maxima_.begin(), maxima_.end()), settings.temperature};
+    scale_ = {*std::max_element(maxima_.begin(), maxima_.end()) + 0.0, settings.temperature};
   }
 
   RowState state() const {
@@ -47,7 +47,7 @@ class WeighedRow {
     }
     std::fill(scores, scores + size_, -infinity);
     if (settings_.temperature == 0) {
-      scores[best()] = scale_.highest + 0.0;
+      scores[best()] = scale_.highest;
     } else {
       for (const Kept& one : kept()) scores[one.token] = one.score;
     }

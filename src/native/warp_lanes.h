@@ -90,7 +90,7 @@ struct Row {
     with_score(scale, [&](auto score) {
       for (std::size_t first = 0; first < size; first += width) {
         const Number* const part = row[first / row.length];
-        const Reals made = score(Lanes::reals(part + first % row.length));
+        const Reals made = score(Lanes::reals(part + first % row.length) + 0.0);  // no -0
         const std::size_t left = size - first;
         std::memcpy(out + first, &made, sizeof(double) * (left < width ? left : width));
       }
@@ -120,12 +120,12 @@ void shift_logits(const float* logits, const double* shift, std::size_t size, do
   constexpr std::size_t width = Lanes::width;
   std::size_t x = 0;
   for (; x + width <= size; x += width) {
-    Reals made = Lanes::reals(logits + x);
+    Reals made = Lanes::reals(logits + x) + 0.0;  // no -0, as numpy has it
     if (shift) made = made + Lanes::reals(shift + x);
     std::memcpy(weights + x, &made, sizeof made);
   }
   for (; x < size; ++x) {
-    weights[x] = Scalar::reals(logits + x) + (shift ? shift[x] : 0.0);
+    weights[x] = Scalar::reals(logits + x) + 0.0 + (shift ? shift[x] : 0.0);
   }
 }
 

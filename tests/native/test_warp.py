@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -192,6 +193,17 @@ def test_broken_rows_are_told_as_by_numpy(place: int, broken: float) -> None:
         same(row, Sampling.make(**values))
     same(np.full(100, NEVER, np.float32), Sampling.make(temperature=1))
     same(np.where(np.arange(100) == place, 0, NEVER).astype(np.float32), Sampling.make(), least=1)
+
+
+def test_zeros_have_one_sign() -> None:
+    """Which of 0 and -0 is the highest can't be told from scores and log-probabilities."""
+    for zeros in ([-0.0], [0.0, -0.0] * 40, [-0.0, 0.0] * 40):
+        row = np.array(zeros, np.float32)
+        same(row, Sampling.make(temperature=1))
+        same(row, Sampling.make(temperature=1, top_k=3))
+        for twin in (Warp, NativeWarp):
+            highest, _ = twin(Sampling.make(), len(row)).log_normaliser(row)
+            assert math.copysign(1, highest) == 1
 
 
 # ---- the seam

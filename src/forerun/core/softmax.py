@@ -86,6 +86,6 @@ def log_normaliser(logits: NDArray[np.float32]) -> tuple[float, float]:
 
     log p of a token is (its logit - the first) - the second.
     """
-    highest = float(logits.max())
+    highest = float(logits.max()) + 0.0  # no -0, which depends on the order of looking
     weights = total(exponential(logits.astype(np.float64) - highest))
     return highest, float(logarithm(np.array([weights]))[0])

@@ -172,7 +172,7 @@ def _token_event(
     token = verdict.token if node is None else draft.nodes[node].token
     return TokenEvent(
         request=request.name,
-        index=len(request.output) - 1,
+        index=len(request.tokens) - len(request.prompt) - 1,
         token=token,
         text=text,
         source=verdict.kind if node is None else "accepted",
