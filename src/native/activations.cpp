@@ -30,22 +30,22 @@ void Activations::resize(std::size_t rows, std::size_t inputs) {
   groups_ = groups;
 }
 
-void Activations::set_row(std::size_t row, const float* x) {
-  if (row >= rows_) {
-    throw std::out_of_range("The pass has no row " + std::to_string(row) + ".");
+void Activations::quantise(std::size_t row, std::size_t first, std::size_t count) {
+  if (row >= rows_ || first + count > inputs_) {
+    throw std::out_of_range("The pass has no such row " + std::to_string(row) + ".");
   }
-  std::copy(x, x + inputs_, floats_.begin() + static_cast<std::ptrdiff_t>(row * inputs_));
-  const std::size_t first = row / tile_rows * tile_rows;
-  const std::size_t lane = row - first;
-  const std::size_t at = first * groups_ + lane;
-  const QuantisedRow to{values_.data() + first * groups_ * group_inputs + 4 * lane,
+  if (groups_ == 0) return;
+  const std::size_t start = row / tile_rows * tile_rows, lane = row - start;
+  const std::size_t rows = std::min(tile_rows, rows_ - start);
+  const std::size_t at = start * groups_ + first / group_inputs * rows + lane;
+  const QuantisedRow to{values_.data() + (at - lane) * group_inputs + 4 * lane,
                         scales_.data() + at,
                         scaled_sums_.data() + at,
                         starts_4_.data() + at,
                         starts_8_.data() + at,
-                        starts_16_.data() + 2 * first * groups_ + lane,
-                        std::min(tile_rows, rows_ - first)};
-  kernels().quantise(x, groups_, to);
+                        starts_16_.data() + 2 * (at - lane) + lane,
+                        rows};
+  kernels().quantise(this->row(row) + first, count / group_inputs, to);
 }
 
 ActivationTile Activations::tile(std::size_t index) const {

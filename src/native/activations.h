@@ -37,8 +37,13 @@ class Activations {
   // Makes room; what the rows held is lost. Allocates only if it needs more than ever before.
   void resize(std::size_t rows, std::size_t inputs);
 
-  // Takes row `row` from x[inputs]. Different rows may be set by different threads at a time.
-  void set_row(std::size_t row, const float* x);
+  // The floats of a row, to be written and then quantised; any thread.
+  float* row(std::size_t index) { return floats_.data() + index * inputs_; }
+
+  // Makes 8 bits of a row's floats, or of `count` from `first` on: both whole groups, or `count`
+  // what is left. Different threads may do different rows, or different groups of a row.
+  void quantise(std::size_t row) { quantise(row, 0, inputs_); }
+  void quantise(std::size_t row, std::size_t first, std::size_t count);
 
   std::size_t rows() const { return rows_; }
   std::size_t inputs() const { return inputs_; }

@@ -55,7 +55,7 @@ void Attention::set_query(std::size_t row, std::size_t head, const float* query)
 }
 
 void Attention::run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
-                    float* out) {
+                    Activations& out) {
   const Share share(heads_, thread, scratch_.size());
   const std::size_t size = shape_.group();
   std::size_t start = 0;
@@ -70,16 +70,16 @@ void Attention::run(const std::vector<Group>& groups, std::size_t layer, std::si
       Heads heads{*group.kv, layer, kv_head, {}, 0};
       for (; at < stop && heads.count < most_heads; ++at, ++heads.count) {
         const std::size_t inside = (at - start) % of_kv_head, local = inside / size;
-        const std::size_t query = group.rows[local] * shape_.heads + kv_head * size + inside % size;
-        heads.head[heads.count] = {local, query, out + query * shape_.head_dim};
+        const std::size_t head = kv_head * size + inside % size, row = group.rows[local];
+        heads.head[heads.count] = {local, row * shape_.heads + head, row, head * shape_.head_dim};
       }
-      attend(heads, scratch_[thread]);
+      attend(heads, scratch_[thread], out);
     }
     start = end;
   }
 }
 
-void Attention::attend(const Heads& heads, Scratch& scratch) const {
+void Attention::attend(const Heads& heads, Scratch& scratch, Activations& out) const {
   const std::size_t length = heads.kv.length(), width = shape_.head_width();
   const bool is_words = type_ == KVType::words;
   if (is_words) {
@@ -104,7 +104,10 @@ void Attention::attend(const Heads& heads, Scratch& scratch) const {
   }
   for (std::size_t h = 0; h < heads.count; ++h) {
     const float* const total = &scratch.totals[h * width];
-    for (std::size_t i = 0; i < shape_.head_dim; ++i) heads.head[h].out[i] = total[i] / sums[h];
+    const Head& head = heads.head[h];
+    float* const to = out.row(head.row) + head.first;
+    for (std::size_t i = 0; i < shape_.head_dim; ++i) to[i] = total[i] / sums[h];
+    if (quantises()) out.quantise(head.row, head.first, shape_.head_dim);
   }
 }
 

@@ -32,15 +32,19 @@ class Attention {
   // Takes the query of one head of one row, [head_dim]; any thread.
   void set_query(std::size_t row, std::size_t head, const float* query);
 
-  // Computes the thread's share of all heads of all rows, to out, [rows][heads * head_dim].
-  void run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread, float* out);
+  // Computes the thread's share of all heads of all rows, to the floats of `out`; makes 8 bits of
+  // them if a head is whole groups.
+  void run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
+           Activations& out);
+  bool quantises() const { return shape_.head_dim % group_inputs == 0; }
 
  private:
   // One query head of one row; `query` counts the heads of all rows.
   struct Head {
     std::size_t local;
     std::size_t query;
-    float* out;
+    std::size_t row;
+    std::size_t first;  // component of the row
   };
 
   // Up to `most_heads` heads over one head of keys and values.
@@ -65,11 +69,12 @@ class Attention {
   float* scores(Scratch& scratch, std::size_t h) const { return &scratch.scores[h * longest_]; }
   float* pending(Scratch& scratch, std::size_t h) const { return &scratch.pending[h * pending_]; }
 
-  void attend(const Heads& heads, Scratch& scratch) const;
+  void attend(const Heads& heads, Scratch& scratch, Activations& out) const;
   void score_floats(const Heads& heads, Scratch& scratch) const;
   void score_words(const Heads& heads, Scratch& scratch) const;
   void weigh_floats(const Heads& heads, Scratch& scratch) const;
   void weigh_words(const Heads& heads, Scratch& scratch) const;
+  KVPage::Words committed(const Heads& heads, std::size_t position) const;
   void gather_scales(const Heads& heads, Scratch& scratch) const;
   void weigh_committed(const Heads& heads, std::size_t first, std::int32_t* const* sums,
                        Scratch& scratch) const;

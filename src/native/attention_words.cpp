@@ -17,6 +17,13 @@ std::size_t parts_for(std::size_t positions) {
 
 }  // namespace
 
+// The page of a committed position, or what may as well be read: the first row of the pass.
+KVPage::Words Attention::committed(const Heads& heads, std::size_t position) const {
+  const bool is_there = position < heads.kv.length();
+  KVPage& page = is_there ? heads.kv.page(position / page_positions) : heads.kv.pending(0);
+  return page.words(heads.layer, heads.kv_head);
+}
+
 void Attention::score_words(const Heads& heads, Scratch& scratch) const {
   const std::size_t width = shape_.head_width(), length = heads.kv.length();
   const Word* queries[most_heads];
@@ -28,18 +35,19 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
     scales[h] = query_scales_[heads.head[h].query];
     rows = std::max(rows, heads.head[h].local + 1);
   }
-  const auto score = [&](KVPage& page, std::size_t positions) {
+  const auto score = [&](KVPage& page, std::size_t positions, const Word* next) {
     const KVPage::Words words = page.words(heads.layer, heads.kv_head);
     word_math().scores(queries, scales, heads.count, words.keys, words.key_scales, width,
-                       parts_for(positions), out);
+                       parts_for(positions), next, out);
   };
   for (std::size_t first = 0; first < length; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
-    score(heads.kv.page(first / page_positions), length - first);
+    score(heads.kv.page(first / page_positions), length - first,
+          committed(heads, first + page_positions).keys);
   }
   for (std::size_t first = 0; first < rows; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
-    score(heads.kv.pending(first / page_positions), rows - first);
+    score(heads.kv.pending(first / page_positions), rows - first, committed(heads, 0).values);
   }
 }
 
@@ -47,8 +55,7 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
 void Attention::gather_scales(const Heads& heads, Scratch& scratch) const {
   const std::size_t length = heads.kv.length();
   for (std::size_t first = 0; first < length; first += page_positions) {
-    const float* const scales = heads.kv.page(first / page_positions)
-                                    .words(heads.layer, heads.kv_head).value_scales;
+    const float* const scales = committed(heads, first).value_scales;
     for (std::size_t h = 0; h < heads.count; ++h) {
       std::copy(scales, scales + page_positions, &scratch.scales[h * longest_ + first]);
     }
@@ -108,10 +115,8 @@ void Attention::weigh_committed(const Heads& heads, std::size_t first, std::int3
       tail[h][count] = 0;
       weights[h] = tail[h];
     }
-    const KVPage::Words page =
-        heads.kv.page(at / page_positions).words(heads.layer, heads.kv_head);
-    word_math().weigh(weights, heads.count, page.values, (count + 1) / 2, shape_.head_width(),
-                      sums);
+    word_math().weigh(weights, heads.count, committed(heads, at).values, (count + 1) / 2,
+                      shape_.head_width(), committed(heads, at + page_positions).values, sums);
   }
 }
 
@@ -148,7 +153,7 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
     }
     const KVPage::Words values = heads.kv.pending(page).words(heads.layer, heads.kv_head);
     word_math().weigh(weights, heads.count, values.values, last / 2 + 1, shape_.head_width(),
-                      sums);
+                      values.values, sums);
     page = later;
   }
 }

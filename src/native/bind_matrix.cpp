@@ -51,7 +51,8 @@ auto product_of(const Matrix& w, const Rows& x, std::size_t first_panel,
     Activations activations;
     activations.resize(rows, w.inputs());
     for (std::size_t row = 0; row < rows; ++row) {
-      activations.set_row(row, x.data() + row * w.inputs());
+      std::copy_n(x.data() + row * w.inputs(), w.inputs(), activations.row(row));
+      activations.quantise(row);
     }
     multiply(w, activations, first_panel, last_panel.value_or(w.panels()), out.get(), w.outputs());
   }

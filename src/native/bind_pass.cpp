@@ -1,5 +1,6 @@
 // Weights, sequences and the pass, for Python.
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -93,6 +94,22 @@ void check_shape(const Result& result, std::size_t rows, std::size_t columns) {
   }
 }
 
+// Lets Python handle signals, such as Ctrl-C, now and then; true if a handler raised.
+class SignalCheck {
+ public:
+  bool operator()() {
+    const auto now = Clock::now();
+    if (now - last_ < std::chrono::milliseconds(20)) return false;
+    last_ = now;
+    const nb::gil_scoped_acquire acquired;
+    return PyErr_CheckSignals() != 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_ = Clock::now();
+};
+
 void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
            std::vector<int> sequence_of, std::vector<int> tokens, std::vector<int> parents,
            std::pair<Rows, Rows> turns, std::vector<int> asked, Result logits,
@@ -107,7 +124,7 @@ void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
   check_shape(logits, asked.size(), shape.vocab);
   Batch batch{{}, std::move(sequence_of), std::move(tokens), std::move(parents),
               turns.first.data(), turns.second.data(), std::move(asked), logits.data(),
-              std::move(layers), {}};
+              std::move(layers), {}, SignalCheck()};
   for (const auto& sequence : sequences) batch.sequences.push_back(sequence.get());
   if (std::set<KVSequence*>(batch.sequences.begin(), batch.sequences.end()).size() !=
       batch.sequences.size()) {
@@ -117,8 +134,12 @@ void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
     check_shape(states, rows, shape.width);
     batch.hidden.push_back(states.data());
   }
-  const nb::gil_scoped_release released;
-  pass.score(batch);
+  bool is_whole;
+  {
+    const nb::gil_scoped_release released;
+    is_whole = pass.score(batch);
+  }
+  if (!is_whole) throw nb::python_error();
 }
 
 KVType kv_type(std::size_t bits) {

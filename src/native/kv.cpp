@@ -1,13 +1,13 @@
 #include "kv.h"
 
+#include "aligned.h"
+
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <stdexcept>
 
 namespace forerun {
-
-constexpr std::align_val_t cache_line{64};
 
 // More pending pages than this are given back after a pass: prefills are large and rare.
 constexpr std::size_t most_kept = 4;
@@ -27,26 +27,37 @@ std::size_t value_words(std::size_t place, std::size_t width) {
   return place / 2 * 2 * width + place % 2;
 }
 
-void copy(const KVPage::Floats& from, std::size_t from_place, const KVPage::Floats& to,
-          std::size_t place, std::size_t width) {
-  const float* const source = from.keys + key_floats(from_place, width);
-  float* const keys = to.keys + key_floats(place, width);
-  for (std::size_t i = 0; i < width; ++i) keys[i * lanes] = source[i * lanes];
-  std::memcpy(to.values + place * width, from.values + from_place * width, width * sizeof(float));
+// Positions that follow each other, in one part of a page here and there.
+struct Run {
+  std::size_t from;
+  std::size_t to;
+  std::size_t count;
+};
+
+void copy(const KVPage::Floats& from, const KVPage::Floats& to, const Run& run,
+          std::size_t width) {
+  const float* const source = from.keys + key_floats(run.from, width);
+  float* const keys = to.keys + key_floats(run.to, width);
+  for (std::size_t i = 0; i < width; ++i) {
+    std::copy_n(source + i * lanes, run.count, keys + i * lanes);
+  }
+  std::copy_n(from.values + run.from * width, run.count * width, to.values + run.to * width);
 }
 
-void copy(const KVPage::Words& from, std::size_t from_place, const KVPage::Words& to,
-          std::size_t place, std::size_t width) {
-  const Word* const source_keys = from.keys + key_words(from_place, width);
-  Word* const keys = to.keys + key_words(place, width);
+void copy(const KVPage::Words& from, const KVPage::Words& to, const Run& run,
+          std::size_t width) {
+  const Word* const source_keys = from.keys + key_words(run.from, width);
+  Word* const keys = to.keys + key_words(run.to, width);
   for (std::size_t i = 0; i < width; i += 2) {
-    std::memcpy(keys + i * lanes, source_keys + i * lanes, 2 * sizeof(Word));
+    std::copy_n(source_keys + i * lanes, 2 * run.count, keys + i * lanes);
   }
-  const Word* const source_values = from.values + value_words(from_place, width);
-  Word* const values = to.values + value_words(place, width);
-  for (std::size_t i = 0; i < width; ++i) values[2 * i] = source_values[2 * i];
-  to.key_scales[place] = from.key_scales[from_place];
-  to.value_scales[place] = from.value_scales[from_place];
+  for (std::size_t k = 0; k < run.count; ++k) {
+    const Word* const source = from.values + value_words(run.from + k, width);
+    Word* const values = to.values + value_words(run.to + k, width);
+    for (std::size_t i = 0; i < width; ++i) values[2 * i] = source[2 * i];
+  }
+  std::copy_n(from.key_scales + run.from, run.count, to.key_scales + run.to);
+  std::copy_n(from.value_scales + run.from, run.count, to.value_scales + run.to);
 }
 
 float quantise(const float* x, std::size_t size, float limit, Word* words) {
@@ -59,14 +70,14 @@ float quantise(const float* x, std::size_t size, float limit, Word* words) {
 }  // namespace
 
 KVPage::KVPage(const KVShape& shape)
-    : shape_(shape), bytes_(new (cache_line) std::byte[size()]()) {}
+    : shape_(shape), bytes_(new (std::align_val_t(cache_line)) std::byte[size()]()) {}
 
 KVPage::KVPage(const KVPage& other) : KVPage(other.shape_) {
   std::memcpy(bytes_.get(), other.bytes_.get(), size());
 }
 
 void KVPage::Free::operator()(std::byte* bytes) const {
-  ::operator delete[](bytes, cache_line);
+  ::operator delete[](bytes, std::align_val_t(cache_line));
 }
 
 std::size_t KVPage::head_bytes(const KVShape& shape) {
@@ -110,13 +121,14 @@ void KVPage::put(std::size_t layer, std::size_t head, std::size_t place, const f
   for (std::size_t i = 0; i < width; ++i) values[2 * i] = stored[i];
 }
 
-void KVPage::take(std::size_t place, KVPage& from, std::size_t from_place) {
+void KVPage::take(std::size_t place, KVPage& from, std::size_t from_place, std::size_t count) {
+  const Run run{from_place, place, count};
   for (std::size_t layer = 0; layer < shape_.layers; ++layer) {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
       if (shape_.type == KVType::floats) {
-        copy(from.floats(layer, head), from_place, floats(layer, head), place, shape_.width);
+        copy(from.floats(layer, head), floats(layer, head), run, shape_.width);
       } else {
-        copy(from.words(layer, head), from_place, words(layer, head), place, shape_.width);
+        copy(from.words(layer, head), words(layer, head), run, shape_.width);
       }
     }
   }
@@ -148,10 +160,14 @@ void KVSequence::commit(const std::vector<int>& path) {
   if (!path.empty() && (path.back() < 0 || last >= paths_.size() || paths_[last] != path)) {
     throw std::invalid_argument("the rows are no path from the committed end");
   }
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    const std::size_t row = static_cast<std::size_t>(path[i]), place = length_ + i;
+  for (std::size_t i = 0, count; i < path.size(); i += count) {
+    const auto row = static_cast<std::size_t>(path[i]);
+    const std::size_t place = length_ + i, room = lanes - std::max(row % lanes, place % lanes);
+    for (count = 1; i + count < path.size() && count < room; ++count) {
+      if (static_cast<std::size_t>(path[i + count]) != row + count) break;
+    }
     own_page(place / page_positions)
-        .take(place % page_positions, pending(row / page_positions), row % page_positions);
+        .take(place % page_positions, pending(row / page_positions), row % page_positions, count);
   }
   length_ += path.size();
   drop();

@@ -57,8 +57,8 @@ class KVPage {
   void put(std::size_t layer, std::size_t head, std::size_t place, const float* key,
            const float* value, std::size_t size);
 
-  // Takes one position in all layers from another page.
-  void take(std::size_t place, KVPage& from, std::size_t from_place);
+  // Takes `count` positions in all layers from another page; here and there within one part.
+  void take(std::size_t place, KVPage& from, std::size_t from_place, std::size_t count);
 
   // Bytes of one head.
   static std::size_t head_bytes(const KVShape& shape);

@@ -43,25 +43,43 @@ const std::uint8_t* Product::panel(std::size_t index) const {
   return part->panel(index);
 }
 
+const std::uint8_t* Product::first_panel(std::size_t thread, std::size_t threads) const {
+  const Share share(panels_, thread, threads);
+  return share.first < share.last ? panel(share.first) : nullptr;
+}
+
 void Product::run(const Activations& x, std::size_t thread, std::size_t threads, float* out,
-                  const Product* next) const {
+                  const std::uint8_t* next) const {
   const Share share(panels_, thread, threads);
   std::size_t start = 0;
   for (const Matrix& part : parts_) {
     const std::size_t end = start + part.panels();
     const std::size_t first = std::max(share.first, start), last = std::min(share.last, end);
     if (first < last) {
-      const std::uint8_t* after = nullptr;
-      if (last < share.last) {
-        after = panel(last);
-      } else if (next != nullptr) {
-        after = next->panel(Share(next->panels_, thread, threads).first);
-      }
-      multiply(part, x, first - start, last - start, out, outputs_, after);
+      multiply(part, x, first - start, last - start, out, outputs_,
+               last < share.last ? panel(last) : next);
     }
     start = end;
     out += part.outputs();
   }
+}
+
+void Product::run_columns(const Activations& x, std::size_t first, std::size_t last, float* out,
+                          const std::uint8_t* next) const {
+  const std::size_t first_panel = first / panel_outputs;
+  const std::size_t last_panel = (last + panel_outputs - 1) / panel_outputs;
+  for (auto part = parts_.begin(); part != parts_.end(); ++part) {
+    const auto after = part + 1;
+    multiply(*part, x, first_panel, last_panel, out, outputs_,
+             after == parts_.end() ? next : after->panel(first_panel));
+    out += part->outputs();
+  }
+}
+
+bool Product::is_of(std::size_t count, std::size_t outputs) const {
+  return parts_.size() == count &&
+         std::all_of(parts_.begin(), parts_.end(),
+                     [&](const Matrix& part) { return part.outputs() == outputs; });
 }
 
 void LayerWeights::check(const Shape& shape) const {
@@ -72,7 +90,8 @@ void LayerWeights::check(const Shape& shape) const {
   if (!k_norm.empty()) check_vector(k_norm, shape.head_dim);
   check_product(qkv, shape.qkv_width(), shape.width);
   check_product(output, shape.width, shape.query_width());
-  check_product(gate_up, 2 * shape.inner, shape.width);
+  demand(gate_up.inputs() == shape.width && gate_up.is_of(2, shape.inner),
+         "gate and up have a wrong shape");
   check_product(down, shape.width, shape.inner);
 }
 

@@ -46,9 +46,19 @@ class Product {
   const Matrix& first() const { return parts_.front(); }
 
   // Writes out[row * outputs() + output], the thread's share of the outputs. `next`, if not null,
-  // is the product that comes after this one: the first weights of the share are fetched early.
+  // is the panel that the thread needs afterwards: it is fetched early.
   void run(const Activations& x, std::size_t thread, std::size_t threads, float* out,
-           const Product* next) const;
+           const std::uint8_t* next) const;
+
+  // Writes the outputs [first, last) of each matrix; whole panels, or `last` is the end.
+  void run_columns(const Activations& x, std::size_t first, std::size_t last, float* out,
+                   const std::uint8_t* next) const;
+
+  // Where the thread's share begins; null if it has none.
+  const std::uint8_t* first_panel(std::size_t thread, std::size_t threads) const;
+
+  // Whether it is of `count` matrices of so many outputs each.
+  bool is_of(std::size_t count, std::size_t outputs) const;
 
  private:
   const std::uint8_t* panel(std::size_t index) const;

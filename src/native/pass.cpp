@@ -18,7 +18,7 @@ void demand_below(const std::vector<int>& values, std::size_t limit) {
   }
 }
 
-void reserve(std::vector<float>& floats, std::size_t size) {
+void reserve(AlignedFloats& floats, std::size_t size) {
   if (floats.size() < size) floats.resize(size);
 }
 
@@ -29,13 +29,9 @@ Pass::Pass(Network network, KVType type, std::size_t threads)
       type_(type),
       pool_(threads),
       barrier_(threads),
-      attention_(network_.shape, type, threads),
-      one_row_(threads) {
+      attention_(network_.shape, type, threads) {
   if (threads == 0) throw std::invalid_argument("no threads");
   network_.check();
-  const Shape& shape = network_.shape;
-  const std::size_t longest = std::max(shape.width, shape.inner);
-  for (auto& row : one_row_) row.resize(longest);
 }
 
 KVShape Pass::kv_shape() const {
@@ -43,10 +39,13 @@ KVShape Pass::kv_shape() const {
   return {network_.layers.size(), shape.kv_heads, shape.head_width(), type_};
 }
 
-void Pass::score(const Batch& batch) {
+bool Pass::score(const Batch& batch) {
   check(batch);
   begin(batch);
   pool_.run([&](std::size_t thread) { work(batch, thread); });
+  if (!is_over_) return true;
+  for (const Group& group : groups_) group.kv->drop();
+  return false;
 }
 
 void Pass::check(const Batch& batch) const {
@@ -69,6 +68,7 @@ void Pass::check(const Batch& batch) const {
 // Groups the rows by sequence, in which their parents get numbers of their own, and makes room.
 void Pass::begin(const Batch& batch) {
   rows_ = batch.tokens.size();
+  is_over_ = false;
   groups_.assign(batch.sequences.size(), {});
   local_.resize(rows_);
   std::vector<std::vector<int>> parents(groups_.size());
@@ -92,7 +92,6 @@ void Pass::begin(const Batch& batch) {
   reserve(stream_, rows_ * shape.width);
   reserve(delta_, rows_ * shape.width);
   reserve(qkv_, rows_ * shape.qkv_width());
-  reserve(attended_, rows_ * shape.query_width());
   reserve(gate_up_, rows_ * 2 * shape.inner);
   normed_.resize(rows_, shape.width);
   heads_.resize(rows_, shape.query_width());
@@ -104,7 +103,8 @@ void Pass::work(const Batch& batch, std::size_t thread) {
   for (std::size_t layer = 0; layer < network_.layers.size(); ++layer) {
     enter(batch, layer, thread);
     attend(batch, layer, thread);
-    feed_forward(layer, thread);
+    feed_forward(batch, layer, thread);
+    if (is_over_) return;
   }
   finish(batch, thread);
 }
@@ -113,7 +113,6 @@ void Pass::work(const Batch& batch, std::size_t thread) {
 void Pass::enter(const Batch& batch, std::size_t layer, std::size_t thread) {
   const Shape& shape = network_.shape;
   const Share share(rows_, thread, threads());
-  float* const normed = one_row_[thread].data();
   for (std::size_t row = share.first; row < share.last; ++row) {
     float* const stream = &stream_[row * shape.width];
     if (layer == 0) {
@@ -122,55 +121,77 @@ void Pass::enter(const Batch& batch, std::size_t layer, std::size_t thread) {
       row_math().add(&delta_[row * shape.width], shape.width, stream);
     }
     keep_hidden(batch, layer, row);
-    const float* const weight = network_.layers[layer]->attention_norm.data();
-    row_math().rms_norm(stream, weight, shape.epsilon, shape.width, normed);
-    normed_.set_row(row, normed);
+    normalise(stream, network_.layers[layer]->attention_norm, normed_, row);
   }
   barrier_.wait();
+}
+
+void Pass::normalise(const float* stream, const std::vector<float>& weight, Activations& to,
+                     std::size_t row) const {
+  const Shape& shape = network_.shape;
+  row_math().rms_norm(stream, weight.data(), shape.epsilon, shape.width, to.row(row));
+  to.quantise(row);
 }
 
 void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
   const LayerWeights& weights = *network_.layers[layer];
-  const std::size_t width = network_.shape.query_width();
-  weights.qkv.run(normed_, thread, threads(), qkv_.data(), &weights.output);
+  weights.qkv.run(normed_, thread, threads(), qkv_.data(),
+                  weights.output.first_panel(thread, threads()));
   barrier_.wait();
   split_heads(batch, layer, thread);
   barrier_.wait();
-  attention_.run(groups_, layer, thread, attended_.data());
+  attention_.run(groups_, layer, thread, heads_);
   barrier_.wait();
-  const Share share(rows_, thread, threads());
-  for (std::size_t row = share.first; row < share.last; ++row) {
-    heads_.set_row(row, &attended_[row * width]);
+  if (!attention_.quantises()) {
+    const Share share(rows_, thread, threads());
+    for (std::size_t row = share.first; row < share.last; ++row) heads_.quantise(row);
+    barrier_.wait();
   }
-  barrier_.wait();
-  weights.output.run(heads_, thread, threads(), delta_.data(), &weights.gate_up);
+  weights.output.run(heads_, thread, threads(), delta_.data(),
+                     weights.gate_up.first().panel(columns(thread).first / panel_outputs));
   barrier_.wait();
 }
 
-void Pass::feed_forward(std::size_t layer, std::size_t thread) {
+void Pass::feed_forward(const Batch& batch, std::size_t layer, std::size_t thread) {
   const Shape& shape = network_.shape;
   const LayerWeights& weights = *network_.layers[layer];
   const Share share(rows_, thread, threads());
-  float* const one = one_row_[thread].data();
   for (std::size_t row = share.first; row < share.last; ++row) {
     float* const stream = &stream_[row * shape.width];
     row_math().add(&delta_[row * shape.width], shape.width, stream);
-    row_math().rms_norm(stream, weights.inner_norm.data(), shape.epsilon, shape.width, one);
-    normed_.set_row(row, one);
+    normalise(stream, weights.inner_norm, normed_, row);
   }
   barrier_.wait();
-  weights.gate_up.run(normed_, thread, threads(), gate_up_.data(), &weights.down);
-  barrier_.wait();
-  for (std::size_t row = share.first; row < share.last; ++row) {
-    const float* const gate = &gate_up_[row * 2 * shape.inner];
-    row_math().silu_gate(gate, gate + shape.inner, shape.inner, one);
-    inner_.set_row(row, one);
-  }
+  gate(weights, thread);
   barrier_.wait();
   const bool is_last = layer + 1 == network_.layers.size();
   const Product& next = is_last ? network_.ends->head() : network_.layers[layer + 1]->qkv;
-  weights.down.run(inner_, thread, threads(), delta_.data(), &next);
+  weights.down.run(inner_, thread, threads(), delta_.data(), next.first_panel(thread, threads()));
+  if (thread == 0 && batch.is_over && batch.is_over()) is_over_ = true;
   barrier_.wait();
+}
+
+// The thread's columns of the inner layer, whole groups.
+Share Pass::columns(std::size_t thread) const {
+  const std::size_t inner = network_.shape.inner;
+  Share share((inner + group_inputs - 1) / group_inputs, thread, threads());
+  share.first *= group_inputs;
+  share.last = std::min(share.last * group_inputs, inner);
+  return share;
+}
+
+// The thread's columns of gate and up, and of what becomes of them.
+void Pass::gate(const LayerWeights& weights, std::size_t thread) {
+  const std::size_t inner = network_.shape.inner;
+  const auto [first, last] = columns(thread);
+  if (first >= last) return;
+  weights.gate_up.run_columns(normed_, first, last, gate_up_.data(),
+                              weights.down.first_panel(thread, threads()));
+  for (std::size_t row = 0; row < rows_; ++row) {
+    const float* const gate = &gate_up_[row * 2 * inner + first];
+    row_math().silu_gate(gate, gate + inner, last - first, inner_.row(row) + first);
+    inner_.quantise(row, first, last - first);
+  }
 }
 
 void Pass::finish(const Batch& batch, std::size_t thread) {
@@ -182,11 +203,8 @@ void Pass::finish(const Batch& batch, std::size_t thread) {
   }
   barrier_.wait();
   const Share asked(batch.asked.size(), thread, threads());
-  float* const one = one_row_[thread].data();
   for (std::size_t i = asked.first; i < asked.last; ++i) {
-    const float* const stream = &stream_[index(batch.asked[i]) * shape.width];
-    row_math().rms_norm(stream, network_.ends->norm.data(), shape.epsilon, shape.width, one);
-    last_.set_row(i, one);
+    normalise(&stream_[index(batch.asked[i]) * shape.width], network_.ends->norm, last_, i);
   }
   barrier_.wait();
   if (batch.asked.empty()) return;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
+#include "aligned.h"
 #include "attention.h"
 #include "network.h"
 #include "threads.h"
@@ -22,6 +24,7 @@ struct Batch {
   float* logits;                       // [asked][vocab]
   std::vector<int> layers;             // whose hidden states are wanted; the last enters the norm
   std::vector<float*> hidden;          // each [rows][width]
+  std::function<bool()> is_over;       // asked after each layer, by the calling thread; or empty
 };
 
 class Pass {
@@ -34,8 +37,9 @@ class Pass {
   KVShape kv_shape() const;
 
   // Scores the rows; their keys and values wait in the sequences. One thread may call at a time.
+  // False if it was over early: then no row waits and the results mean nothing.
   // Throws std::invalid_argument if a number in the batch names what is not there.
-  void score(const Batch& batch);
+  bool score(const Batch& batch);
 
  private:
   void check(const Batch& batch) const;
@@ -43,7 +47,11 @@ class Pass {
   void work(const Batch& batch, std::size_t thread);
   void enter(const Batch& batch, std::size_t layer, std::size_t thread);
   void attend(const Batch& batch, std::size_t layer, std::size_t thread);
-  void feed_forward(std::size_t layer, std::size_t thread);
+  void feed_forward(const Batch& batch, std::size_t layer, std::size_t thread);
+  Share columns(std::size_t thread) const;
+  void gate(const LayerWeights& weights, std::size_t thread);
+  void normalise(const float* stream, const std::vector<float>& weight, Activations& to,
+                 std::size_t row) const;
   void finish(const Batch& batch, std::size_t thread);
   void split_heads(const Batch& batch, std::size_t layer, std::size_t thread);
   void place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row);
@@ -58,10 +66,9 @@ class Pass {
   std::vector<Group> groups_;
   std::vector<std::size_t> local_;  // of each row: its place among its sequence's rows
   std::size_t rows_ = 0;
-  // [rows][...]: residual stream; q, k and v; attended heads; gate and up; what a
-  // block adds to the stream. For each thread, room for one row.
-  std::vector<float> stream_, qkv_, attended_, gate_up_, delta_;
-  std::vector<std::vector<float>> one_row_;
+  bool is_over_ = false;
+  // [rows][...]: residual stream; q, k and v; gate and up; what a block adds to the stream.
+  AlignedFloats stream_, qkv_, gate_up_, delta_;
   Activations normed_, heads_, inner_, last_;
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -422,3 +423,28 @@ def test_default_models_bits_do_not_depend_on_the_machine(
     for name in sets:
         native.load().use_instruction_set(name)
         np.testing.assert_array_equal(a_mixed_pass(default_target, 0).logits, expected.logits)
+
+
+def test_a_pass_ends_at_a_signal(tmp_path: Path) -> None:
+    """A signal's handler may end a long pass; the sequence is as before, and nothing is pending."""
+    tiny = Tiny(width=256, heads=4, head_dim=64, inner=1024, layers=40, context=2000)
+    target = NativeTarget(load_model(tiny.write(tmp_path / "slow.gguf")), threads=2)
+    sequence = target.open([1, 2, 3])
+    long = as_rows(sequence, 3, [(5, i - 1) for i in range(1500)])
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.03)
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                target.score(long, logits=())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(EngineError):
+        target.commit(sequence, [0])
+    again = target.score(as_rows(sequence, 3, [(5, -1)])).logits[0]
+    np.testing.assert_array_equal(again, alone(target, [1, 2, 3], [5]))
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
