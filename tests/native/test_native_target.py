@@ -435,8 +435,7 @@ def test_a_pass_ends_at_a_signal(tmp_path: Path) -> None:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.03)
         with pytest.raises(KeyboardInterrupt):
-            while True:
-                target.score(long, logits=())
+            _score_for_ever(target, long)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -444,6 +443,11 @@ def test_a_pass_ends_at_a_signal(tmp_path: Path) -> None:
         target.commit(sequence, [0])
     again = target.score(as_rows(sequence, 3, [(5, -1)])).logits[0]
     np.testing.assert_array_equal(again, alone(target, [1, 2, 3], [5]))
+
+
+def _score_for_ever(target: NativeTarget, rows: list[Row]) -> None:
+    while True:
+        target.score(rows, logits=())
 
 
 def _interrupt(signum: int, frame: object) -> None:
