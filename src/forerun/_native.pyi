@@ -104,6 +104,11 @@ class EndWeights:
     @property
     def row_nbytes(self) -> int: ...
 
+class Head:
+    def __init__(self, parts: Sequence[tuple[str, NDArray[np.uint8], int, int]]) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
 class KVSequence:
     @property
     def length(self) -> int: ...
@@ -136,6 +141,7 @@ class Pass:
         logits: NDArray[np.float32],
         layers: Sequence[int],
         hidden: Sequence[NDArray[np.float32]],
+        head: Head | None = None,
     ) -> None: ...
 
 # ---- bind_machine.cpp: what the machine gives a pass

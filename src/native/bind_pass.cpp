@@ -51,11 +51,13 @@ Matrix packed_part(const Part& part) {
   return Matrix(type, data, outputs, inputs);
 }
 
-Product product(const Parts& parts, const char* name) {
+Product product(const std::vector<Part>& parts) {
   std::vector<Matrix> matrices;
-  for (const Part& part : parts.at(name)) matrices.push_back(packed_part(part));
+  for (const Part& part : parts) matrices.push_back(packed_part(part));
   return Product(std::move(matrices));
 }
+
+Product product(const Parts& parts, const char* name) { return product(parts.at(name)); }
 
 std::vector<float> vector(const Vectors& vectors, const char* name) {
   const auto found = vectors.find(name);
@@ -113,7 +115,8 @@ class SignalCheck {
 void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
            std::vector<int> sequence_of, std::vector<int> tokens, std::vector<int> parents,
            std::pair<Rows, Rows> turns, std::vector<int> asked, Result logits,
-           std::vector<int> layers, std::vector<Result> hidden) {
+           std::vector<int> layers, std::vector<Result> hidden,
+           std::shared_ptr<Product> head) {
   const Shape& shape = pass.network().shape;
   const std::size_t rows = tokens.size();
   for (const Rows& part : {turns.first, turns.second}) {
@@ -121,10 +124,10 @@ void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
       throw nb::value_error("turns of a wrong shape");
     }
   }
-  check_shape(logits, asked.size(), shape.vocab);
+  check_shape(logits, asked.size(), head ? head->outputs() : shape.vocab);
   Batch batch{{}, std::move(sequence_of), std::move(tokens), std::move(parents),
               turns.first.data(), turns.second.data(), std::move(asked), logits.data(),
-              std::move(layers), {}, SignalCheck()};
+              std::move(layers), {}, head.get(), SignalCheck()};
   for (const auto& sequence : sequences) batch.sequences.push_back(sequence.get());
   if (std::set<KVSequence*>(batch.sequences.begin(), batch.sequences.end()).size() !=
       batch.sequences.size()) {
@@ -175,6 +178,12 @@ void bind_pass(nb::module_& m) {
       .def_prop_ro("nbytes", &EndWeights::bytes)
       .def_prop_ro("row_nbytes", &embedding_row_bytes,
                    "What a row of a pass reads besides: its line of an embedding of its own.");
+  nb::class_<Product>(m, "Head", "The head's rows for some tokens, packed.")
+      .def(nb::new_([](const std::vector<Part>& parts) {
+             return std::make_shared<Product>(product(parts));
+           }),
+           "parts"_a)
+      .def_prop_ro("nbytes", &Product::bytes);
   nb::class_<KVSequence>(m, "KVSequence", "Keys and values of one sequence.")
       .def_prop_ro("length", &KVSequence::length)
       .def("commit", &KVSequence::commit, "path"_a)
@@ -194,7 +203,7 @@ void bind_pass(nb::module_& m) {
                    "Keys and values that a pass reads for each token of a sequence.")
       .def("open", [](const Pass& pass) { return std::make_shared<KVSequence>(pass.kv_shape()); })
       .def("score", &score, "sequences"_a, "sequence_of"_a, "tokens"_a, "parents"_a, "turns"_a,
-           "asked"_a, "logits"_a, "layers"_a, "hidden"_a);
+           "asked"_a, "logits"_a, "layers"_a, "hidden"_a, "head"_a = nb::none());
 }
 
 }  // namespace forerun

@@ -58,6 +58,9 @@ void Pass::check(const Batch& batch) const {
   demand_below(batch.sequence_of, batch.sequences.size());
   demand_below(batch.asked, rows);
   demand_below(batch.layers, network_.layers.size() + 1);
+  if (head(batch).inputs() != network_.shape.width) {
+    throw std::invalid_argument("a head of another width");
+  }
   const KVShape shape = kv_shape();
   for (const KVSequence* sequence : batch.sequences) {
     if (sequence == nullptr) throw std::invalid_argument("no sequence");
@@ -165,7 +168,7 @@ void Pass::feed_forward(const Batch& batch, std::size_t layer, std::size_t threa
   gate(weights, thread);
   barrier_.wait();
   const bool is_last = layer + 1 == network_.layers.size();
-  const Product& next = is_last ? network_.ends->head() : network_.layers[layer + 1]->qkv;
+  const Product& next = is_last ? head(batch) : network_.layers[layer + 1]->qkv;
   weights.down.run(inner_, thread, threads(), delta_.data(), next.first_panel(thread, threads()));
   if (thread == 0 && batch.is_over && batch.is_over()) is_over_ = true;
   barrier_.wait();
@@ -208,7 +211,11 @@ void Pass::finish(const Batch& batch, std::size_t thread) {
   }
   barrier_.wait();
   if (batch.asked.empty()) return;
-  network_.ends->head().run(last_, thread, threads(), batch.logits, nullptr);
+  head(batch).run(last_, thread, threads(), batch.logits, nullptr);
+}
+
+const Product& Pass::head(const Batch& batch) const {
+  return batch.head != nullptr ? *batch.head : network_.ends->head();
 }
 
 void Pass::keep_hidden(const Batch& batch, std::size_t layer, std::size_t row) const {

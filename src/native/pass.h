@@ -21,9 +21,10 @@ struct Batch {
   const float* cosines;                // [rows][pairs], of each row's position
   const float* sines;
   std::vector<int> asked;              // rows whose logits are wanted
-  float* logits;                       // [asked][vocab]
+  float* logits;                       // [asked][vocab], or what the head has
   std::vector<int> layers;             // whose hidden states are wanted; the last enters the norm
   std::vector<float*> hidden;          // each [rows][width]
+  const Product* head = nullptr;       // null: the network's
   std::function<bool()> is_over;       // asked after each layer, by the calling thread; or empty
 };
 
@@ -53,6 +54,7 @@ class Pass {
   void normalise(const float* stream, const std::vector<float>& weight, Activations& to,
                  std::size_t row) const;
   void finish(const Batch& batch, std::size_t thread);
+  const Product& head(const Batch& batch) const;
   void split_heads(const Batch& batch, std::size_t layer, std::size_t thread);
   void place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row);
   void turn(float* head, const float* cosines, const float* sines) const;

@@ -452,3 +452,18 @@ def _score_for_ever(target: NativeTarget, rows: list[Row]) -> None:
 
 def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("case", ["llama", "untied", "Q4_0", "BF16"])
+def test_a_vocabulary_gives_its_tokens_logits(tmp_path: Path, case: str) -> None:
+    """The logits of some tokens alone, in any order, twice too, are the whole's, bit for bit."""
+    target = make(case, tmp_path)
+    random = Random(1)
+    tokens = [random.randrange(target.vocab_size) for _ in range(37)]
+    vocabulary = target.restrict(tokens)
+    rows = as_rows(target.open([1, 2, 3]), 3, [(4, -1), (5, 0), (6, 0)])
+    some = target.score(rows, logits=[2, 0], vocabulary=vocabulary).logits
+    np.testing.assert_array_equal(some, target.score(rows, logits=[2, 0]).logits[:, tokens])
+    for wrong in ([], [-1], [target.vocab_size]):
+        with pytest.raises(EngineError, match="vocabulary"):
+            target.restrict(wrong)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from forerun.models.model import Model
 from forerun.native import load
 from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
 from forerun.targets.loading import load_weights
-from forerun.targets.native_weights import check_types, packing
+from forerun.targets.native_weights import check_types, pack_head, packing
 from forerun.targets.pass_memory import pass_memory
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.rotary_table import RotaryTable
@@ -31,11 +31,23 @@ from forerun.targets.rotary_table import RotaryTable
 if TYPE_CHECKING:
     from forerun import _native
 
-__all__ = ["NativeTarget"]
+__all__ = ["NativeTarget", "Vocabulary"]
 
 Array = NDArray[np.float32]
 _PREFILL_ROWS = 256
 _MOST_THREADS = 256
+
+
+class Vocabulary(NamedTuple):
+    """Some of the model's tokens, and the head for them.
+
+    Attributes:
+        tokens: [tokens] int64.
+        head: Their rows of the head, packed.
+    """
+
+    tokens: NDArray[np.int64]
+    head: _native.Head
 
 
 class _Sequence:
@@ -158,8 +170,11 @@ class NativeTarget:
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        vocabulary: Vocabulary | None = None,
     ) -> Scores:
         """Score rows of one or many sequences in one pass; parents stand before their children.
+
+        With a `vocabulary`, the logits are those of its tokens alone, in its order.
 
         Raises:
             EngineError: A row names an unknown sequence or token, a wrong parent or position, or
@@ -171,10 +186,22 @@ class NativeTarget:
         with self._lock, pass_memory(self._architecture, len(rows), len(asked)):
             self._check(rows, asked, layers)
             try:
-                return self._score(rows, list(asked), list(dict.fromkeys(layers)))
+                return self._score(rows, list(asked), list(dict.fromkeys(layers)), vocabulary)
             except OSError as error:
                 what = f"threads = {self.threads}: the system starts no more of them ({error})."
                 raise OptionError(what, "Choose fewer.") from None
+
+    def restrict(self, tokens: Sequence[int]) -> Vocabulary:
+        """Pack the head for these tokens alone: passes that ask no others read less.
+
+        Raises:
+            EngineError: There is no token, or one that the model does not know.
+            ModelFileError: The file changed since it was loaded.
+        """
+        chosen = np.asarray(tokens, dtype=np.int64)
+        if not len(chosen) or chosen.min() < 0 or chosen.max() >= self.vocab_size:
+            raise EngineError(f"A vocabulary of tokens 0 to {self.vocab_size - 1} is needed.")
+        return Vocabulary(chosen, pack_head(self.model.file, self._architecture, chosen))
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
@@ -233,7 +260,13 @@ class NativeTarget:
         check_rows(rows, lengths, self.vocab_size, self.context_length)
         check_asked(len(rows), asked, layers, self._architecture.num_layers)
 
-    def _score(self, rows: Sequence[Row], asked: list[int], layers: list[int]) -> Scores:
+    def _score(
+        self,
+        rows: Sequence[Row],
+        asked: list[int],
+        layers: list[int],
+        vocabulary: Vocabulary | None,
+    ) -> Scores:
         width = self._architecture.width
         places: dict[int, dict[int, int]] = {}
         for index, row in enumerate(rows):
@@ -241,7 +274,8 @@ class NativeTarget:
             of_sequence[index] = len(of_sequence)
         order = {name: i for i, name in enumerate(places)}
         known = [self._sequences[name] for name in places]
-        logits = _on_cache_lines(len(asked), self.vocab_size)
+        tokens = self.vocab_size if vocabulary is None else len(vocabulary.tokens)
+        logits = _on_cache_lines(len(asked), tokens)
         hidden = {layer: np.empty((len(rows), width), dtype=np.float32) for layer in layers}
         for sequence in known:
             sequence.pending = {}
@@ -255,6 +289,7 @@ class NativeTarget:
             logits=logits,
             layers=layers,
             hidden=list(hidden.values()),
+            head=None if vocabulary is None else vocabulary.head,
         )
         for sequence, pending in zip(known, places.values(), strict=True):
             sequence.pending = pending

@@ -24,7 +24,7 @@ from forerun.targets.stored_blocks import BLOCKS
 if TYPE_CHECKING:
     from forerun import _native
 
-__all__ = ["check_types", "pack_ends", "pack_layer", "packing"]
+__all__ = ["check_types", "pack_ends", "pack_head", "pack_layer", "packing"]
 
 Part = tuple[str, NDArray[np.uint8], int, int]
 
@@ -83,6 +83,17 @@ def pack_ends(file: WeightFile, architecture: Architecture) -> _native.EndWeight
             weights = load().EndWeights({"norm": norm}, products)
             _live_ends[file.identity] = weights
     return weights
+
+
+def pack_head(
+    file: WeightFile, architecture: Architecture, tokens: NDArray[np.int64]
+) -> _native.Head:
+    """Return the head's rows for these tokens alone; raises what `pack_layer` raises."""
+    name = "token_embd.weight" if architecture.is_tied else "output.weight"
+    kind, stored, outputs, inputs = _part(file, name)
+    rows = np.ascontiguousarray(stored.reshape(outputs, -1)[tokens]).reshape(-1)
+    head: _native.Head = load().Head([(kind, rows, len(tokens), inputs)])
+    return head
 
 
 def _pack_layer(file: WeightFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
