@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -134,6 +134,10 @@ class NativeWarp(Warp):
     Rows that hold no law are left to the slow twin, which says what is wrong with them; so are rows
     of other than float32.
 
+    Args:
+        sampling, vocab_size, stop_ids, min_tokens: As of `Warp`.
+        threads: Most that may work on several rows at once.
+
     Raises:
         OptionError: As `Warp`.
         NativeModuleError: There is no compiled module.
@@ -145,8 +149,10 @@ class NativeWarp(Warp):
         vocab_size: int,
         stop_ids: Collection[int] = (),
         min_tokens: int = 0,
+        threads: int = 1,
     ) -> None:
         super().__init__(sampling, vocab_size, stop_ids, min_tokens)
+        self._threads = threads
         self._native = load()
         self._warp: _native.Warp = self._native.Warp(
             vocab_size=vocab_size,
@@ -187,11 +193,15 @@ class NativeWarp(Warp):
         law: Law = self._native.softmax(self.scores(logits, state))
         return law
 
-    def log_normaliser(self, logits: NDArray[np.float32]) -> tuple[float, float]:
-        """Return what turns logits into the model's own log-probabilities, before any warp."""
+    def log_normalisers(
+        self, logits: NDArray[np.float32], rows: Sequence[int]
+    ) -> list[tuple[float, float]]:
+        """Return what turns some rows of logits into the model's own log-probabilities."""
         if logits.dtype != np.float32:
-            return super().log_normaliser(logits)
-        found: tuple[float, float] = self._native.log_normaliser(np.ascontiguousarray(logits))
+            return super().log_normalisers(logits, rows)
+        found: list[tuple[float, float]] = self._native.log_normalisers(
+            np.ascontiguousarray(logits), rows, self._threads
+        )
         return found
 
     def _text(self, state: State) -> tuple[NDArray[np.uint32], dict[int, int], bool]:
@@ -203,8 +213,13 @@ class NativeWarp(Warp):
 
 
 def fast_warp(
-    sampling: Sampling, vocab_size: int, stop_ids: Collection[int] = (), min_tokens: int = 0
+    sampling: Sampling,
+    vocab_size: int,
+    stop_ids: Collection[int] = (),
+    min_tokens: int = 0,
+    threads: int = 1,
 ) -> Warp:
     """Return the warp of one request from the fastest twin: which, no text can tell."""
-    twin = NativeWarp if is_there() else Warp
-    return twin(sampling, vocab_size, stop_ids, min_tokens)
+    if not is_there():
+        return Warp(sampling, vocab_size, stop_ids, min_tokens)
+    return NativeWarp(sampling, vocab_size, stop_ids, min_tokens, threads)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "row_threads.h"
 #include "warp.h"
 
 namespace nb = nanobind;
@@ -24,6 +25,7 @@ namespace {
 using Numbers = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Logits = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Tokens = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Numbers owned(std::unique_ptr<double[]> row, std::size_t size) {
@@ -71,9 +73,23 @@ Numbers made(const Doubles& x, Make make) {
   return owned(std::move(row), x.shape(0));
 }
 
-std::pair<double, double> normaliser(const Logits& logits) {
-  const LogNormaliser found = log_normaliser(logits.data(), logits.shape(0));
-  return {found.highest, found.log_sum};
+using Normalisers = std::vector<std::pair<double, double>>;
+
+// Of the rows `asked` of logits[rows][vocab].
+Normalisers log_normalisers(const Rows& logits, const std::vector<std::size_t>& asked,
+                            std::size_t threads) {
+  const std::size_t size = logits.shape(1);
+  if (size == 0) throw std::invalid_argument("no vocabulary");
+  for (const std::size_t row : asked) {
+    if (row >= logits.shape(0)) throw std::invalid_argument("a row that is not there");
+  }
+  Normalisers found(asked.size());
+  const nb::gil_scoped_release released;
+  for_rows(asked.size(), threads, [&](std::size_t i) {
+    const LogNormaliser one = log_normaliser(logits.data() + asked[i] * size, size);
+    found[i] = {one.highest, one.log_sum};
+  });
+  return found;
 }
 
 void make_warp(Warp* warp, std::size_t vocab_size, double temperature, std::size_t top_k,
@@ -103,8 +119,9 @@ void bind_warp(nb::module_& m) {
   m.def(
       "exponentials", [](const Doubles& x) { return made(x, exponentials); }, "x"_a.noconvert(),
       "exp(x) of numbers up to 0, float64: the bits of core.softmax.exponential.");
-  m.def("log_normaliser", &normaliser, "logits"_a.noconvert(),
-        "The largest logit, and the logarithm of the sum of exp(logit - largest).");
+  m.def("log_normalisers", &log_normalisers, "logits"_a.noconvert(), "asked"_a, "threads"_a,
+        "Of each row asked for: the largest logit, and the logarithm of the sum of "
+        "exp(logit - largest).");
 }
 
 }  // namespace forerun

@@ -502,8 +502,9 @@ def test_one_log_probability_is_one_of_all(logits: list[float], data: st.DataObj
     """A token's own is, to the bit, what stands at its place in the row of all."""
     token = data.draw(st.integers(0, len(logits) - 1))
     row = np.array(logits, np.float32)
-    one = Warp(Sampling.make(), len(logits)).log_probability(row, token)
-    assert one == log_probabilities(logits)[token]
+    rows = np.stack([row[::-1], row])
+    one = Warp(Sampling.make(), len(logits)).log_probabilities_of([token], rows, [1])
+    assert one == [log_probabilities(logits)[token]]
 
 
 def test_a_token_is_drawn_from_the_warped_scores() -> None:

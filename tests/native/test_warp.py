@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def same(row: Row, options: Sampling, output: Sequence[int] = (), *, least: int 
     scores = ours.scores(row, state)
     assert fast.scores(row, state).tobytes() == scores.tobytes()
     assert fast.law(row, state).tobytes() == ours.law(row, state).tobytes()
-    assert fast.log_normaliser(row) == ours.log_normaliser(row)
+    assert fast.log_normalisers(row[None], [0]) == ours.log_normalisers(row[None], [0])
     for position in range(3):
         expected = ours.token(row, state, Noise(9), position)
         assert fast.token(row, state, NativeNoise(9), position) == expected
@@ -202,8 +203,42 @@ def test_zeros_have_one_sign() -> None:
         same(row, Sampling.make(temperature=1))
         same(row, Sampling.make(temperature=1, top_k=3))
         for twin in (Warp, NativeWarp):
-            highest, _ = twin(Sampling.make(), len(row)).log_normaliser(row)
+            ((highest, _),) = twin(Sampling.make(), len(row)).log_normalisers(row[None], [0])
             assert math.copysign(1, highest) == 1
+
+
+# ---- several rows
+
+
+@pytest.mark.parametrize("size", [1, 63, 1000])
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_rows_are_normalised_alike_on_any_number_of_threads(size: int, threads: int) -> None:
+    """Each as by itself, in the order asked for, some of them several times."""
+    rows = np.stack([row_of("model", size) * (i + 1) for i in range(6)])
+    fast = NativeWarp(Sampling.make(), size, threads=threads)
+    asked = [5, 0, 0, 3, 1]
+    found = fast.log_normalisers(rows, asked)
+    assert found == Warp(Sampling.make(), size).log_normalisers(rows, asked)
+    assert fast.log_normalisers(rows, []) == []
+    alone = [fast.log_normalisers(rows[i : i + 1], [0])[0] for i in asked]
+    assert found == alone
+
+
+def test_callers_share_the_threads_or_do_without() -> None:
+    """Of many threads that ask at once, with several numbers of threads, each gets its own."""
+    rows = np.stack([row_of("model", 3000) * (i + 1) for i in range(8)])
+    expected = Warp(Sampling.make(), 3000).log_normalisers(rows, range(8))
+    warps = [NativeWarp(Sampling.make(), 3000, threads=1 + i % 4) for i in range(40)]
+    with ThreadPoolExecutor(8) as callers:
+        answers = callers.map(lambda warp: warp.log_normalisers(rows, range(8)), warps)
+        assert all(answer == expected for answer in answers)
+
+
+def test_rows_that_are_not_there_are_an_error() -> None:
+    """Memory outside of the logits is never touched."""
+    for row in (2, -1):
+        with pytest.raises((ValueError, TypeError)):
+            NativeWarp(Sampling.make(), 4).log_normalisers(np.zeros((2, 4), np.float32), [row])
 
 
 # ---- the seam
@@ -228,7 +263,7 @@ def test_rows_of_other_layouts_are_read() -> None:
         assert warp.token(row, State(), NativeNoise(2), 0) == warp.token(
             row.copy(), State(), NativeNoise(2), 0
         )
-        assert warp.log_normaliser(row) == warp.log_normaliser(row.copy())
+        assert warp.log_normalisers(row[None], [0]) == warp.log_normalisers(row[None].copy(), [0])
 
 
 def test_rows_of_doubles_are_left_to_numpy() -> None:
@@ -237,7 +272,7 @@ def test_rows_of_doubles_are_left_to_numpy() -> None:
     warp, slow = (twin(Sampling.make(temperature=1, top_p=0.9), 50) for twin in (NativeWarp, Warp))
     assert row.dtype == np.float64
     assert warp.scores(row, State()).tobytes() == slow.scores(row, State()).tobytes()
-    assert warp.log_normaliser(row) == slow.log_normaliser(row)
+    assert warp.log_normalisers(row[None], [0]) == slow.log_normalisers(row[None], [0])
     assert warp.token(row, State(), NativeNoise(2), 0) == slow.token(row, State(), Noise(2), 0)
 
 

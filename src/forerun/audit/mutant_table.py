@@ -283,9 +283,9 @@ _ROUNDS = (
     Mutant(
         "log-probabilities of the round's first row",
         "vLLM 34497: wrong log-probabilities with speculation",
-        _ROUND + "_token_event",
-        "scored.logits[before + 1]",
-        "scored.logits[0]",
+        _ROUND + "_cut",
+        "scored.logits, rows)",
+        "scored.logits, [0] * len(rows))",
     ),
 )
 

@@ -162,18 +162,25 @@ class Warp:
         """Return p, float64 [vocabulary]."""
         return law(self.scores(logits, state))
 
-    def log_normaliser(self, logits: NDArray[np.float32]) -> tuple[float, float]:
-        """Return what turns logits into the model's own log-probabilities, before any warp."""
-        return log_normaliser(logits)
+    def log_normalisers(
+        self, logits: NDArray[np.float32], rows: Sequence[int]
+    ) -> list[tuple[float, float]]:
+        """Return what turns some rows of logits into the model's own log-probabilities."""
+        return [log_normaliser(logits[row]) for row in rows]
 
-    def log_probability(self, logits: NDArray[np.float32], token: int) -> float:
-        """Return one of `log_probabilities`."""
-        highest, log_sum = self.log_normaliser(logits)
-        return (float(logits[token]) - highest) - log_sum
+    def log_probabilities_of(
+        self, tokens: Sequence[int], logits: NDArray[np.float32], rows: Sequence[int]
+    ) -> list[float]:
+        """Return, of each token, what `log_probabilities` says of it in its row of the logits."""
+        normalisers = self.log_normalisers(logits, rows)
+        return [
+            (logits.item(row, token) - highest) - log_sum
+            for row, token, (highest, log_sum) in zip(rows, tokens, normalisers, strict=True)
+        ]
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the model's own log-probabilities, before any warp: log softmax in float64."""
-        highest, log_sum = self.log_normaliser(logits)
+        ((highest, log_sum),) = self.log_normalisers(logits[np.newaxis], [0])
         return np.asarray((logits.astype(np.float64) - highest) - log_sum)
 
 

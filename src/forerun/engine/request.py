@@ -64,6 +64,7 @@ class Request:
             # A text that ignores its end needn't be kept from it.
             () if ask.options.ignore_eos else ask.eos_ids,
             ask.options.min_tokens,
+            target.capabilities.threads,
         )
         self.state = self.warp.start(ask.prompt)
         self.noise = fast_noise(ask.seed, ask.sample)

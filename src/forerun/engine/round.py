@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.core.rules import Verdict
 from forerun.core.scored import ScoredDraft
@@ -14,7 +15,7 @@ from forerun.core.warp import likeliest
 from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
 from forerun.engine.request import Request
 from forerun.errors import EngineError
-from forerun.events import Drafted, Event, RoundEvent, TokenEvent
+from forerun.events import Drafted, Event, RoundEvent, Source, TokenEvent
 from forerun.targets.protocol import Row, Target
 
 __all__ = ["run_round"]
@@ -137,51 +138,49 @@ def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> tuple[list[in
 def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[Event]:
     """Write the round's tokens one by one, as far as the text goes."""
     happened: list[Event] = []
-    before = ROOT
-    for node in (*verdict.accepted, None):
-        token = verdict.token if node is None else scored.draft.nodes[node].token
+    nodes = (*verdict.accepted, None)
+    rows = [0, *(node + 1 for node in verdict.accepted)]  # each scores the token in question
+    tokens = [verdict.token if node is None else scored.draft.nodes[node].token for node in nodes]
+    log_p = request.warp.log_probabilities_of(tokens, scored.logits, rows)
+    for node, row, token, logprob in zip(nodes, rows, tokens, log_p, strict=True):
         pushed = request.stop.push(token)
         request.tokens.append(token)
         request.state = request.state.advance(token)
-        event = _token_event(request, scored, verdict, before, node, pushed.text)
+        source, drafter, rank = _origin(scored.draft, verdict, row - 1, node)
+        event = TokenEvent(
+            request=request.name,
+            index=len(request.tokens) - len(request.prompt) - 1,
+            token=token,
+            text=pushed.text,
+            source=source,
+            drafter=drafter,
+            rank=rank,
+            logprob=logprob,
+            top=_top(request, scored.logits[row]) if request.options.top_logprobs else (),
+            round=request.round,
+        )
         request.events.append(event)
         happened.append(event)
         if pushed.finished is not None:
             request.finish = (pushed.finished, pushed.detail)
             break
-        before = ROOT if node is None else node
     return happened
 
 
-def _token_event(
-    request: Request,
-    scored: ScoredDraft,
-    verdict: Verdict,
-    before: int,
-    node: int | None,
-    text: str,
-) -> TokenEvent:
-    """Describe the token that follows draft node `before`: draft node `node`, or the target's."""
-    draft = scored.draft
-    logits = scored.logits[before + 1]
-    top: tuple[tuple[int, float], ...] = ()
-    if request.options.top_logprobs:
-        log_p = request.warp.log_probabilities(logits)
-        best = likeliest(log_p, request.options.top_logprobs)
-        top = tuple((t, float(log_p[t])) for t in best)
-    token = verdict.token if node is None else draft.nodes[node].token
-    return TokenEvent(
-        request=request.name,
-        index=len(request.tokens) - len(request.prompt) - 1,
-        token=token,
-        text=text,
-        source=verdict.kind if node is None else "accepted",
-        drafter=None if node is None else draft.nodes[node].drafter,
-        rank=None if node is None else draft.children(before).index(node),
-        logprob=request.warp.log_probability(logits, token),
-        top=top,
-        round=request.round,
-    )
+def _origin(
+    draft: Draft, verdict: Verdict, before: int, node: int | None
+) -> tuple[Source, str | None, int | None]:
+    """Return who wrote draft node `node`, or the target's token, and its rank below `before`."""
+    if node is None:
+        return verdict.kind, None, None
+    return "accepted", draft.nodes[node].drafter, draft.children(before).index(node)
+
+
+def _top(request: Request, logits: NDArray[np.float32]) -> tuple[tuple[int, float], ...]:
+    """Return the likeliest tokens of a row, with their log-probabilities."""
+    log_p = request.warp.log_probabilities(logits)
+    best = likeliest(log_p, request.options.top_logprobs)
+    return tuple((token, float(log_p[token])) for token in best)
 
 
 def _tell(request: Request, draft: Draft, kept: Sequence[int], emitted: int) -> RoundEvent:

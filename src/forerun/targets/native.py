@@ -141,7 +141,7 @@ class NativeTarget:
     @property
     def capabilities(self) -> Capabilities:
         """Trees, and bitwise exactness."""
-        return Capabilities(trees=True, exactness="bitwise", name="native")
+        return Capabilities(True, "bitwise", name="native", threads=self.threads)
 
     @property
     def threads(self) -> int:

@@ -57,12 +57,14 @@ class Capabilities:
         exactness: "bitwise": a row's result never depends on the other rows of the pass.
         devices: Where it runs.
         name: What users choose it by, such as "native".
+        threads: How many a pass runs on; what is done to its logits may use as many.
     """
 
     trees: bool
     exactness: Literal["bitwise", "same law"]
     devices: tuple[str, ...] = ("cpu",)
     name: str = ""
+    threads: int = 1
 
 
 @runtime_checkable
