@@ -107,6 +107,27 @@ def test_a_missing_compiled_module_is_a_warning(run: Any, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("free", "is_compiled", "state"),
+    [(10**9, True, "ok"), (10**8, True, "warn"), (10**9, False, "warn"), (None, True, "ok")],
+)
+def test_too_little_memory_is_a_warning(
+    run: Any, monkeypatch: pytest.MonkeyPatch, free: int | None, is_compiled: bool, state: str
+) -> None:
+    """By what the process may take, and by the target that would run the default model."""
+
+    def missing() -> None:
+        raise NativeModuleError("It is not there.")
+
+    monkeypatch.setattr("forerun.cli.health.free_memory", lambda: free)
+    if not is_compiled:
+        monkeypatch.setattr("forerun.cli.health.load", missing)
+    found = checks(run, 0)["memory"]
+    assert found["state"] == state
+    assert ("wants" in found["way_out"]) is (state == "warn")
+
+
+@pytest.mark.usefixtures("cache")
 def test_the_table_says_the_same(run: Any) -> None:
     """Each finding is a line that begins with its state."""
     names = [*checks(run, 0)]

@@ -22,11 +22,13 @@ from forerun.models.gguf_file import GGUFFile
 from forerun.models.pull import cache_folder, cached_path, is_sound
 from forerun.models.registry import DEFAULT_MODEL, find_registered
 from forerun.native import load, use_instructions
+from forerun.targets.memory import free_memory
 
 __all__ = ["Finding", "examine"]
 
 _OLDEST_PYTHON = (3, 11)
-_NEEDED_MEMORY = 2 << 30  # the reference target keeps its weights in float32: 0.6 GB, twice over
+# With the default model; the reference target keeps its weights in 32 bits.
+_NATIVE_MEMORY, _REFERENCE_MEMORY = 1 << 29, 2 << 30
 _SIMD = ("sse4_2", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "sve")
 
 
@@ -146,15 +148,18 @@ def _native(instruction_set: str) -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    lines = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
-    if "MemAvailable" not in lines:
+    free = free_memory()
+    if free is None:
         yield Finding("ok", "memory", "unknown on this system")
         return
-    free, total = (int(lines[key]) << 10 for key in ("MemAvailable", "MemTotal"))
-    found = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
-    short = free < _NEEDED_MEMORY
-    way_out = "Close something: the default model wants 2 GB." if short else ""
-    yield Finding("warn" if short else "ok", "memory", found, way_out)
+    try:
+        load()
+        needed = _NATIVE_MEMORY
+    except NativeModuleError:
+        needed = _REFERENCE_MEMORY
+    short = free < needed
+    way_out = f"End other programs: the default model wants {needed / 1e9:.1f} GB." if short else ""
+    yield Finding("warn" if short else "ok", "memory", f"{free / 1e9:.1f} GB free", way_out)
 
 
 def _cache() -> Iterator[Finding]:
