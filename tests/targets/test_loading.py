@@ -152,7 +152,7 @@ def test_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
     monkeypatch.setattr(loading, "free_memory", lambda: 100_000)
     other = load_model(TinyFolder(Tiny(seed=1)).write(tmp_path / "other"))
     monkeypatch.setattr(FolderWeights, "raw", lambda *_: pytest.fail("read"))
-    with pytest.raises(NotEnoughMemoryError, match=r"needs 0.00 GiB of memory, and 0.00 GiB are"):
+    with pytest.raises(NotEnoughMemoryError, match=r"needs 0.00 GB of memory, and 0.00 GB are"):
         kind(other)
 
 

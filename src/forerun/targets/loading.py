@@ -106,4 +106,4 @@ def _check_memory(model: Model, weights: int, largest: int) -> None:
 
 
 def _shown(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
+    return f"{size / 1e9:.2f} GB"
