@@ -52,7 +52,7 @@ def load(
         model: A name such as "smollm2", or a path.
         progress: Called while a named model is being pulled, and as the weights are packed.
         options: The rest of `forerun.config.Loading`: weights, target, threads,
-            instruction_set, draft_model, draft_layers, context, script.
+            instruction_set, kv_bits, draft_model, draft_layers, context, script.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.

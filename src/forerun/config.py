@@ -30,11 +30,11 @@ __all__ = [
     "InstructionSetName",
     "Loading",
     "Options",
-    "PassBench",
     "RuleName",
     "Sampling",
     "Speculation",
     "TargetName",
+    "Timing",
     "WeightsName",
     "check_together",
 ]
@@ -118,7 +118,8 @@ class Options(BaseModel):
             return OptionError(message)
         field = cls.model_fields[name]
         default = field.get_default(call_default_factory=True)
-        way_out = f"{field.description} (default: {default!r})"
+        shown = "" if default is None else f" (default: {default!r})"
+        way_out = f"{field.description}{shown}"
         return OptionError(f"{name} = {_shown(first['input'])}: {message}.", way_out)
 
 
@@ -339,7 +340,7 @@ class Loading(Options):
         return self
 
 
-class PassBench(Options):
+class Timing(Options):
     """What `bench pass` times."""
 
     rows: tuple[Annotated[Whole, Field(ge=1, le=LARGEST_DRAFT)], ...] = Field(

@@ -14,7 +14,7 @@ from forerun.bench.measure import Task
 from forerun.bench.pass_bench import bench_pass, check_context
 from forerun.bench.peers import PEERS
 from forerun.bench.sides import ForerunSide, Side
-from forerun.config import PassBench
+from forerun.config import Timing
 from forerun.errors import OptionError, StartError
 from models.tiny_gguf import Tiny
 
@@ -43,7 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_is_measured(lm: LanguageModel) -> None:
     """Both sides have positive times of each size, prompt and text."""
-    record = bench_pass(lm, PassBench(**SMALL, peers=("fake",))).as_json()
+    record = bench_pass(lm, Timing(**SMALL, peers=("fake",))).as_json()
     assert record["rows"] == [1, 2, 4]
     assert record["sides"]["fake"]["ms"] == pytest.approx([2, 4, 8])
     assert all(ms > 0 for ms in record["sides"]["forerun"]["ms"])
@@ -65,8 +65,8 @@ def test_bytes_per_pass_are_what_is_read(lm: LanguageModel) -> None:
     others = [n for n in files.tensor_names if n not in ("token_embd.weight", "output.weight")]
     weights = sum(files.nbytes(name) for name in others) + packed_head
     line = embedding // 300 * 304 // 300
-    bytes_ = bench_pass(lm, PassBench(**SMALL)).bytes_per_pass
-    further = bench_pass(lm, PassBench(**{**SMALL, "context": 15})).bytes_per_pass
+    bytes_ = bench_pass(lm, Timing(**SMALL)).bytes_per_pass
+    further = bench_pass(lm, Timing(**{**SMALL, "context": 15})).bytes_per_pass
     kv, rest = divmod(further - bytes_, 10)
     assert rest == 0
     # 2 layers of 2 heads: key and value of 16 components in 16 bits, each with a float32 scale.
@@ -76,13 +76,13 @@ def test_bytes_per_pass_are_what_is_read(lm: LanguageModel) -> None:
 
 def test_a_failing_peer_is_reported(lm: LanguageModel) -> None:
     """What it measured before stays, and the report says why there is no more."""
-    report = bench_pass(lm, PassBench(**SMALL, peers=("failing", "fake")))
+    report = bench_pass(lm, Timing(**SMALL, peers=("failing", "fake")))
     assert report.samples["fake"].error == "RuntimeError: out of ideas"
 
 
 def test_an_end_keeps_what_there_is(lm: LanguageModel) -> None:
     """Ended at once, the report is empty and whole."""
-    record = bench_pass(lm, PassBench(**SMALL), is_over=lambda: True).as_json()
+    record = bench_pass(lm, Timing(**SMALL), is_over=lambda: True).as_json()
     assert record["sides"]["forerun"]["ms"] == [None, None, None]
     assert record["v"] == [None, None, None]
 
@@ -135,14 +135,14 @@ def test_each_row_s_logits_are_asked(lm: LanguageModel, monkeypatch: pytest.Monk
 def test_more_than_the_model_reads(changes: dict[str, Any], said: str) -> None:
     """Refused before anything is opened, with the most that fits."""
     with pytest.raises(OptionError) as error:
-        check_context(PassBench(**{**SMALL, **changes}), 64)
+        check_context(Timing(**{**SMALL, **changes}), 64)
     assert said in error.value.way_out
     assert "the model reads 64" in error.value.what
 
 
 def test_all_that_fits_is_measured(lm: LanguageModel) -> None:
     """The longest context, and the longest prompt, that the error above names."""
-    options = PassBench(**{**SMALL, "context": 59, "prefill": 64, "repeats": 1})
+    options = Timing(**{**SMALL, "context": 59, "prefill": 64, "repeats": 1})
     samples = bench_pass(lm, options).samples["forerun"]
     assert samples.median_ms(Task("pass", 4)) is not None
 
@@ -150,18 +150,18 @@ def test_all_that_fits_is_measured(lm: LanguageModel) -> None:
 def test_an_unknown_peer(lm: LanguageModel) -> None:
     """The error lists the peers."""
     with pytest.raises(OptionError, match=r"'exllama'.*llama\.cpp"):
-        bench_pass(lm, PassBench(**SMALL, peers=("exllama",)))
+        bench_pass(lm, Timing(**SMALL, peers=("exllama",)))
 
 
 def test_a_peer_that_is_not_installed(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says how to install it."""
     monkeypatch.setitem(__import__("sys").modules, "llama_cpp.llama_cpp", None)
     with pytest.raises(StartError, match=r"forerun\[peers\]"):
-        bench_pass(lm, PassBench(**SMALL, peers=("llama.cpp",)))
+        bench_pass(lm, Timing(**SMALL, peers=("llama.cpp",)))
 
 
 def test_another_target_is_refused(tmp_path: Path) -> None:
     """Its passes are not what is to be measured."""
     slow = load(Tiny().write(tmp_path / "tiny.gguf"), target="reference")
     with pytest.raises(OptionError, match="native"):
-        bench_pass(slow, PassBench(**SMALL))
+        bench_pass(slow, Timing(**SMALL))

@@ -12,7 +12,7 @@ from rich.console import Console
 from forerun.bench.machine import Reading
 from forerun.bench.measure import Plan, Samples, Task
 from forerun.bench.report import Load, PassReport
-from forerun.config import PassBench
+from forerun.config import Timing
 
 KEYS = {
     "rows", "sides", "ratios", "v", "bandwidth_gb_s", "bytes_per_pass", "memory_limit_ms",
@@ -28,10 +28,10 @@ def report(
     readings = [Reading(40.0, 60.0), Reading(55.0, 300.0), Reading(50.0, 70.0)]
     fields: dict[str, Any] = {
         "model": "m",
-        "options": PassBench(rows=(4, 1), context=7),
+        "options": Timing(rows=(4, 1), context=7),
         "plan": Plan((4, 1), 100, 10, 2, range(100)),
         "samples": samples,
-        "details": {name: {"version": "1"} for name in samples},
+        "details": {name: {"version": "1", "weights": "auto", "kv_bits": 16} for name in samples},
         "machine": {"processor": "p", "threads": 2, "instructions": "avx2"},
         "bytes_per_pass": 100_000_000,
         "readings": readings,

@@ -9,7 +9,8 @@ from forerun.api import LanguageModel
 from forerun.bench import shapes
 from forerun.bench.shapes import SHAPES, architecture_of, make_model
 from forerun.config import Loading
-from forerun.errors import OptionError
+from forerun.errors import NotEnoughMemoryError, OptionError
+from forerun.targets import loading
 from forerun.targets.native import NativeTarget
 from forerun.targets.protocol import Row
 from forerun.targets.reference import ReferenceTarget
@@ -71,10 +72,11 @@ def test_each_weight_is_counted(small: str) -> None:
 
 
 def test_too_little_memory_is_said(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is made."""
-    monkeypatch.setattr(shapes, "available_memory", lambda: 1000)
-    with pytest.raises(OptionError, match="Shape small needs"):
-        make_model(small)
+    """Before anything is packed."""
+    monkeypatch.setitem(SHAPES, "tight", SHAPES[small])  # a name whose weights are not there yet
+    monkeypatch.setattr(loading, "free_memory", lambda: 1000)
+    with pytest.raises(NotEnoughMemoryError, match="random tight needs"):
+        NativeTarget(make_model("tight"), threads=1)
 
 
 def test_an_unknown_shape() -> None:

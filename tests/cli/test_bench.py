@@ -73,6 +73,8 @@ def test_ctrl_c_prints_what_there_is(run: Any, monkeypatch: pytest.MonkeyPatch) 
         (("--shape", "70b"), "shape = '70b'"),
         (("--shape", "1b", "--peers", "llama.cpp"), "leave peers or shape out"),
         (("--shape", "1b", "-m", "x.gguf"), "contradict each other"),
+        (("--shape", "1b", "--weights", "int8"), "has 4-bit weights"),
+        (("--kv-bits", "8"), "kv_bits = '8'"),
     ],
 )
 def test_what_cannot_be_is_one_line(run: Any, arguments: tuple[str, ...], said: str) -> None:

@@ -8,7 +8,7 @@ from forerun import errors
 from forerun.cli.main import COMMANDS
 from forerun.cli.options import flag_of, variable_of
 from forerun.cli.reference import FOLDER, pages, write
-from forerun.config import Generation, Loading, PassBench
+from forerun.config import Generation, Loading, Timing
 from forerun.core.rules import RULES
 from forerun.drafters.table import DRAFTERS
 
@@ -35,7 +35,7 @@ def test_pages_are_written_whole(tmp_path: Path) -> None:
 def test_everything_declared_is_in_the_reference() -> None:
     """Each option, command, drafter, rule and error has its line."""
     text = pages()
-    for options in (Loading, Generation, PassBench):
+    for options in (Loading, Generation, Timing):
         for name, field in options.model_fields.items():
             rows = [line for line in text["options.md"].splitlines() if f"`{name}`" in line]
             row = next(line for line in rows if (field.description or "?") in line)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forerun.native import load
+from forerun.targets.memory import free_memory
 
-__all__ = ["Gauge", "LoadMeter", "Reading", "available_memory", "describe", "load_average"]
+__all__ = ["Gauge", "LoadMeter", "Reading", "describe", "load_average"]
 
 _READ = 1 << 30  # bytes: far more than any cache holds
 _BATCHES = 20  # of a thousand meetings each
@@ -43,7 +44,7 @@ class Gauge:
 
     def __init__(self, threads: int) -> None:
         self._module, self._threads = load(), threads
-        free = available_memory()
+        free = free_memory()
         has_room = free is None or free > _READ + (_READ >> 2)
         self._reader = self._module.MemoryReader(_READ, threads) if has_room else None
         self.readings: list[Reading] = []
@@ -72,12 +73,6 @@ def describe(threads: int) -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
     }
-
-
-def available_memory() -> int | None:
-    """Return the bytes a process could still take; None where the system does not say."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE)
-    return int(found[1]) << 10 if found else None
 
 
 class LoadMeter:

@@ -12,7 +12,7 @@ from forerun.bench.measure import Plan, measure
 from forerun.bench.peers import PeerKit, open_peer, peer_names
 from forerun.bench.report import Load, PassReport
 from forerun.bench.sides import ForerunSide, Side
-from forerun.config import PassBench
+from forerun.config import Timing
 from forerun.errors import OptionError
 from forerun.targets.native import NativeTarget
 
@@ -23,7 +23,7 @@ _SEED = 1
 
 def bench_pass(
     lm: LanguageModel,
-    options: PassBench,
+    options: Timing,
     *,
     is_over: Callable[[], bool] = lambda: False,
     progress: Callable[[str, float], None] = lambda part, share: None,
@@ -70,7 +70,7 @@ def bench_pass(
     )
 
 
-def check_context(options: PassBench, limit: int) -> None:
+def check_context(options: Timing, limit: int) -> None:
     """Check that all that is asked for fits into a model's context of `limit` tokens.
 
     Raises:
@@ -87,12 +87,12 @@ def check_context(options: PassBench, limit: int) -> None:
         raise OptionError(what, f"Choose up to {limit}, or 0.")
 
 
-def _reach(options: PassBench) -> int:
+def _reach(options: Timing) -> int:
     """How far passes and decoding go behind the context."""
     return max(*options.rows, options.decode)
 
 
-def _plan(options: PassBench, vocab_size: int) -> Plan:
+def _plan(options: Timing, vocab_size: int) -> Plan:
     longest = max(options.context, options.prefill, *options.rows)
     draw = random.Random(_SEED)
     tokens = [draw.randrange(vocab_size) for _ in range(longest)]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from forerun.bench.machine import Reading
 from forerun.bench.measure import Plan, Samples, Task, median
-from forerun.config import PassBench
+from forerun.config import Timing
 
 __all__ = ["OURS", "Load", "PassReport"]
 
@@ -55,7 +55,7 @@ class PassReport:
     """
 
     model: str
-    options: PassBench
+    options: Timing
     plan: Plan
     samples: dict[str, Samples]
     details: dict[str, dict[str, Any]]
@@ -202,9 +202,11 @@ class PassReport:
             yield f"load: {cores}{doubtful}"
         if load.before is not None and load.after is not None:
             yield f"load average: {load.before:.2f} before, {load.after:.2f} after"
-        threads, context = self.machine["threads"], self.options.context
+        ours = self.details[OURS]
+        context = f"context {self.options.context} in {ours['kv_bits']} bits"
+        weights = "" if ours["weights"] == "auto" else f" as {ours['weights']}"
         where = f"{self.machine['processor']}, {self.machine['instructions']}"
-        yield f"{self.model}, context {context}, {threads} threads, {where}"
+        yield f"{self.model}{weights}, {context}, {self.machine['threads']} threads, {where}"
         for name, own in self.samples.items():
             if own.error:
                 yield f"{name} was given up: {own.error}"

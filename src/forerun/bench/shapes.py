@@ -15,7 +15,6 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.bench.machine import available_memory
 from forerun.errors import OptionError
 from forerun.models.architecture import Architecture, Rope
 from forerun.models.gguf_file import FileIdentity, GGUFFile
@@ -40,7 +39,6 @@ _Q4_0 = gguf.GGMLQuantizationType.Q4_0
 _GROUP, _BLOCK = gguf.GGML_QUANT_SIZES[_Q4_0]  # 32 weights in 18 bytes
 _RANDOM_BLOCKS = 1 << 15
 _SPREAD = 4.6  # the standard deviation of a random 4-bit number
-_ROOM = 1.25  # of the weights' bytes: for the caches, the largest matrix twice, and all else
 
 
 class RandomFile(GGUFFile):
@@ -97,17 +95,11 @@ def make_model(shape: str) -> Model:
     """Return a model of that shape; its weights come to be one by one, as a target packs them.
 
     Raises:
-        OptionError: There is no such shape, or no memory for it.
+        OptionError: There is no such shape.
     """
     architecture = architecture_of(shape)
     name = f"random {shape}"
     file = RandomFile(name, architecture)
-    needed, free = file.file_bytes * _ROOM, available_memory()
-    if free is not None and needed > free:
-        what = (
-            f"Shape {shape} needs {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} are free."
-        )
-        raise OptionError(what, "Choose a smaller shape, or close something.")
     tokenizer = Tokenizer.from_metadata(_vocabulary(architecture.vocab_size))
     return Model(name, file.path, architecture, tokenizer, None, file)
 

@@ -63,8 +63,13 @@ class ForerunSide:
         self._sequence = lm.target.open(context)
 
     def describe(self) -> dict[str, Any]:
-        """Return which target it is."""
-        return {"target": self._lm.target.capabilities.name}
+        """Return which target it is, and what is kept in how many bits."""
+        loading = self._lm.loading
+        return {
+            "target": self._lm.target.capabilities.name,
+            "weights": loading.weights,
+            "kv_bits": int(loading.kv_bits or 16),
+        }
 
     def time_pass(self, tokens: Tokens) -> float:
         """Score these tokens behind the context, logits of every row; seconds."""

@@ -11,7 +11,7 @@ from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
 from forerun.cli.options import option_of, with_options
 from forerun.cli.waiting import counting, open_model, spinner
-from forerun.config import Loading, PassBench
+from forerun.config import Loading, Timing
 from forerun.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ bench = typer.Typer(
 @bench.command("pass")
 @with_options
 def bench_pass(
-    options: PassBench,
+    options: Timing,
     model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    weights: Annotated[str, option_of(Loading, "weights")] = "auto",
     threads: Annotated[str | None, option_of(Loading, "threads")] = None,
     instruction_set: Annotated[str, option_of(Loading, "instruction_set")] = "auto",
+    kv_bits: Annotated[str | None, option_of(Loading, "kv_bits")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
 ) -> None:
     """Time passes of few and many rows, beside other engines and the machine's memory limit.
@@ -47,10 +49,14 @@ def bench_pass(
     peer_names(options.peers)
     if options.plot is not None:
         check_plot(options.plot)
-    if options.shape is not None and model != _DEFAULT:
-        raise OptionError(f"Shape {options.shape} and model {model!r} contradict each other.")
+    _check_shape(options.shape, model, weights)
     loading = Loading.make(
-        model=model, target="native", threads=threads, instruction_set=instruction_set
+        model=model,
+        weights=weights,
+        target="native",
+        threads=threads,
+        instruction_set=instruction_set,
+        kv_bits=kv_bits,
     )
     lm = _open(loading, options.shape)
     with patient() as interruption, counting("Bench") as progress:
@@ -65,6 +71,13 @@ def bench_pass(
         draw_passes(report, options.plot)
     if interruption.came:
         raise SystemExit(INTERRUPTED)
+
+
+def _check_shape(shape: str | None, model: str, weights: str) -> None:
+    if shape is not None and weights != "auto":
+        raise OptionError(f"Shape {shape} has 4-bit weights.", "Leave weights out.")
+    if shape is not None and model != _DEFAULT:
+        raise OptionError(f"Shape {shape} and model {model!r} contradict each other.")
 
 
 def _open(loading: Loading, shape: str | None) -> LanguageModel:

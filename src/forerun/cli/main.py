@@ -46,8 +46,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog="An option of generate, chat, audit and bench may also be set by its environment "
-    "variable: --top-k is FORERUN_TOP_K.",
+    epilog="All options but a command's own, those under Options, may also be set by environment "
+    "variables: --top-k is FORERUN_TOP_K.",
 )
 for command in COMMANDS:
     app.command(command.__name__)(command)
