@@ -74,6 +74,17 @@ def multiply(
     matrix: Matrix, x: NDArray[np.float32], first_panel: int = 0, last_panel: int | None = None
 ) -> NDArray[np.float32]: ...
 
+# ---- bind_attention.cpp: attention alone (twin: targets/word_attention.py)
+
+def attend(
+    queries: NDArray[np.float32],
+    keys: NDArray[np.float32],
+    values: NDArray[np.float32],
+    parents: Sequence[int],
+    kv_bits: int = 16,
+    threads: int = 1,
+) -> NDArray[np.float32]: ...
+
 # ---- bind_pass.cpp: weights, sequences and the pass
 
 class Shape:

@@ -24,6 +24,7 @@ NB_MODULE(_native, m) {
   forerun::bind_noise(m);
   forerun::bind_warp(m);
   forerun::bind_matrix(m);
+  forerun::bind_attention(m);
   forerun::bind_pass(m);
   forerun::bind_machine(m);
 }

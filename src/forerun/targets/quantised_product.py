@@ -17,12 +17,20 @@ from numpy.typing import NDArray
 
 from forerun.targets.stored_blocks import BLOCKS, GROUP, UnpackedBlocks, unpack
 
-__all__ = ["Matrix", "Quantised", "fused_multiply_add", "multiply", "quantise"]
+__all__ = [
+    "SMALLEST_MAGNITUDE",
+    "Matrix",
+    "Quantised",
+    "fused_multiply_add",
+    "multiply",
+    "quantise",
+    "scaled_integers",
+]
 
 Array = NDArray[np.float32]
 
 # 1 / scale must not overflow, nor the scale lose bits as a subnormal.
-_SMALLEST_MAGNITUDE = np.float32(2.0**-100)
+SMALLEST_MAGNITUDE = np.float32(2.0**-100)
 _LARGEST_VALUE = np.float32(127)
 
 
@@ -83,16 +91,31 @@ def quantise(x: Array) -> Quantised:
     Args:
         x: float32 [M, inputs]; the inputs a multiple of 32.
     """
-    groups = x.reshape(len(x), -1, GROUP)
+    values, scales = scaled_integers(x.reshape(len(x), -1, GROUP), _LARGEST_VALUE)
+    return Quantised(values.astype(np.int8), scales)
+
+
+def scaled_integers(x: Array, limit: np.float32) -> tuple[Array, Array]:
+    """Round the last axis to whole numbers, half to even, with the scale largest / limit.
+
+    Magnitudes below 2^-100 become zeros with the scale 0; what holds an infinity or a NaN becomes
+    zeros with the scale NaN.
+
+    Args:
+        x: float32 [..., n].
+        limit: The largest whole number.
+
+    Returns:
+        The whole numbers, float32 [..., n], and scales, float32 [...].
+    """
     with np.errstate(all="ignore"):
-        largest = np.abs(groups).max(axis=-1, initial=0)
-        counts = np.isfinite(largest) & (largest >= _SMALLEST_MAGNITUDE)
-        scales = np.where(counts, largest / _LARGEST_VALUE, np.float32(0))
+        largest = np.abs(x).max(axis=-1, initial=0)
+        counts = np.isfinite(largest) & (largest >= SMALLEST_MAGNITUDE)
+        scales = np.where(counts, largest / limit, np.float32(0))
         inverses = np.where(counts, np.float32(1) / scales, np.float32(0))
-        rounded = np.rint(groups * inverses[..., np.newaxis])
-    values = np.where(counts[..., np.newaxis], rounded, 0).astype(np.int8)
-    scales[~np.isfinite(largest)] = np.nan
-    return Quantised(values, scales)
+        rounded = np.rint(x * inverses[..., np.newaxis])
+    integers = np.where(counts[..., np.newaxis], rounded, np.float32(0))
+    return integers, np.where(np.isfinite(largest), scales, np.float32(np.nan))
 
 
 def multiply(matrix: Matrix, x: Array) -> Array:
