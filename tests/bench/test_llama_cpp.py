@@ -98,9 +98,9 @@ class Library:
         """Do nothing."""
 
     def llama_get_logits_ith(self, context: int, row: int) -> Any:
-        """Return logits that favour the last token's follower."""
+        """Return logits that favour the follower of that row's token."""
         logits = np.zeros(VOCAB, np.float32)
-        logits[(self.batches[-1][1][-1][0] + 1) % VOCAB] = 1
+        logits[(self.batches[-1][1][row][0] + 1) % VOCAB] = 1
         self.kept = logits
         return np.ctypeslib.as_ctypes(logits)
 
@@ -170,6 +170,14 @@ def test_a_prompt_is_one_batch_of_its_own(peer: LlamaCpp, library: Library) -> N
     for _ in range(2):
         assert peer.time_prefill([4, 5]) >= 0
         assert library.batches.pop() == (2, [(4, 0, False), (5, 1, True)])
+        assert library.lengths == {1: 3, 2: 0}
+
+
+def test_all_logits_of_a_prompt(peer: LlamaCpp, library: Library) -> None:
+    """One batch of its own, row by row, then forgotten."""
+    for _ in range(2):
+        assert peer.logits([4, 9, 5]).argmax(axis=1).tolist() == [5, 10, 6]
+        assert library.batches.pop() == (2, [(4, 0, True), (9, 1, True), (5, 2, True)])
         assert library.lengths == {1: 3, 2: 0}
 
 

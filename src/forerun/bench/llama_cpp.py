@@ -99,6 +99,13 @@ class LlamaCpp:
         self._forget(self._pass, self._length)
         return seconds
 
+    def logits(self, tokens: Tokens) -> NDArray[np.float32]:
+        """Read these tokens as a prompt of their own: logits of every row, float32 [n, vocab]."""
+        self._decode(self._prompt, tokens, 0, logits=True)
+        rows = [self._logits_of(self._prompt, row).copy() for row in range(len(tokens))]
+        self._forget(self._prompt, 0)
+        return np.stack(rows)
+
     def close(self) -> None:
         """Give its memory back."""
         for batch in self._batches:
@@ -134,9 +141,13 @@ class LlamaCpp:
     def _next(self, token: int, position: int) -> int:
         """Decode one token and return the likeliest after it."""
         self._decode(self._pass, [token], position, logits=True)
-        logits = self._lib.llama_get_logits_ith(self._pass, 0)
-        row: NDArray[np.float32] = np.ctypeslib.as_array(logits, shape=(self._vocab_size,))
-        return int(row.argmax())
+        return int(self._logits_of(self._pass, 0).argmax())
+
+    def _logits_of(self, context: Any, row: int) -> NDArray[np.float32]:
+        """Return a row's logits, which the next pass overwrites."""
+        logits = self._lib.llama_get_logits_ith(context, row)
+        found: NDArray[np.float32] = np.ctypeslib.as_array(logits, shape=(self._vocab_size,))
+        return found
 
     def _decode(self, context: Any, tokens: Tokens, start: int, *, logits: bool) -> None:
         self._fill(tokens, start, logits=logits)
