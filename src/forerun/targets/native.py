@@ -1,6 +1,6 @@
 """The native target: a Llama-type network in C++, row-exact, on several threads.
 
-`targets.reference` is its slow twin. A pass multiplies the file's own 4-, 8- or 16-bit weights by
+`targets.reference` is its slow twin. A pass multiplies the file's own weights of 4 to 8 bits by
 activations of 8 bits, one scale per 32 inputs; float weights by floats. A row's logits depend, bit
 for bit, on its token, position and ancestors alone: not on the other rows of the pass, nor on how
 the prompt was split, the number of threads, or which instructions the machine has.
