@@ -1,6 +1,6 @@
 // What a pass computes besides matrix products, for one row or one head at a time.
 //
-// Each function exists once a instruction set, compiled from the one text in row_math_body.h: only
+// Each function exists once an instruction set, compiled from the one text in row_math_body.h: only
 // additions, multiplications, divisions and square roots, each rounded by itself, in an order that
 // is written down. So all sets give the same bits, and a row's never depend on its company.
 #pragma once
@@ -10,7 +10,7 @@
 namespace forerun {
 
 // Sums along a row go to this many partial sums, value i to sum i % lanes; then to one by halves.
-// Heads are padded with zeros to a multiple of it, and keys stored in blocks of so many positions.
+// Heads are padded with zeros to a multiple of it, and a part of a page is so many positions.
 constexpr std::size_t lanes = 16;
 
 constexpr std::size_t padded(std::size_t count) { return (count + lanes - 1) / lanes * lanes; }
@@ -28,7 +28,7 @@ struct RowMath {
   // x += y.
   void (*add)(const float* y, std::size_t n, float* x);
 
-  // out[h][0..lanes): products of query h with the keys of one block, keys[width][lanes].
+  // out[h][0..lanes): products of query h with the keys of one part, keys[width][lanes].
   void (*scores)(const float* const* queries, std::size_t heads, const float* keys,
                  std::size_t width, float* const* out);
 
