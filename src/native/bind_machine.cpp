@@ -4,6 +4,7 @@
 
 #include "bindings.h"
 #include "machine.h"
+#include "released.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -19,14 +20,14 @@ void check(std::size_t count, std::size_t most) {
 
 void make_reader(MemoryReader* self, std::size_t bytes, std::size_t threads) {
   check(threads, most_threads);
-  const nb::gil_scoped_release released;
+  const Released released;
   new (self) MemoryReader(bytes, threads);
 }
 
 double barrier(std::size_t threads, std::size_t batches) {
   check(threads, most_threads);
   check(batches, 100000);
-  const nb::gil_scoped_release released;
+  const Released released;
   return barrier_seconds(threads, batches);
 }
 
@@ -35,7 +36,7 @@ double barrier(std::size_t threads, std::size_t batches) {
 void bind_machine(nb::module_& m) {
   nb::class_<MemoryReader>(m, "MemoryReader", "Memory of one size, read by so many threads.")
       .def("__init__", &make_reader, "bytes"_a, "threads"_a)
-      .def("read", &MemoryReader::read, nb::call_guard<nb::gil_scoped_release>(),
+      .def("read", &MemoryReader::read, nb::call_guard<Released>(),
            "Reads all of it once; bytes a second.");
   m.def("barrier_seconds", &barrier, "threads"_a, "batches"_a = 50,
         "Seconds from one meeting of so many threads to the next: the median.");

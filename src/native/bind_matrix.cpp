@@ -11,6 +11,7 @@
 
 #include "bindings.h"
 #include "multiply.h"
+#include "released.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -47,7 +48,7 @@ auto product_of(const Matrix& w, const Rows& x, std::size_t first_panel,
   const std::size_t rows = x.shape(0);
   std::unique_ptr<float[]> out(new float[rows * w.outputs()]());
   {
-    nb::gil_scoped_release release;
+    const Released released;
     Activations activations;
     activations.resize(rows, w.inputs());
     for (std::size_t row = 0; row < rows; ++row) {

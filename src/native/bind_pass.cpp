@@ -19,6 +19,7 @@
 
 #include "bindings.h"
 #include "pass.h"
+#include "released.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -47,7 +48,7 @@ Matrix packed_part(const Part& part) {
     throw nb::value_error("a matrix of another size than its bytes");
   }
   const std::uint8_t* const data = bytes.data();
-  const nb::gil_scoped_release released;
+  const Released released;
   return Matrix(type, data, outputs, inputs);
 }
 
@@ -139,7 +140,7 @@ void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
   }
   bool is_whole;
   {
-    const nb::gil_scoped_release released;
+    const Released released;
     is_whole = pass.score(batch);
   }
   if (!is_whole) throw nb::python_error();

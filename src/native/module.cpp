@@ -19,6 +19,8 @@ void translate_system_error(const std::exception_ptr& error, void*) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  // At Python's end, what a daemon thread still holds is no leak that a user should read of.
+  nanobind::set_leak_warnings(false);
   nanobind::register_exception_translator(translate_system_error);
   m.doc() = "Forerun's compiled twins; the package's numpy code is their slow counterpart.";
   forerun::bind_noise(m);

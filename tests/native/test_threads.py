@@ -42,6 +42,26 @@ resource.setrlimit(resource.RLIMIT_AS, before)
 assert (poor.score([Row(sequence, 1, 0, -1)]).logits == expected).all()
 """
 
+# Daemon threads that hardly ever are outside of a pass, and the interpreter's end.
+ENDED = """
+import sys, threading, time
+import forerun
+
+lm = forerun.load(sys.argv[1], threads=2)
+lm.generate([1, 2, 3], max_tokens=4, temperature=1.0, seed=1)
+inside = threading.Event()
+
+def read():
+    while True:
+        inside.set()
+        lm.target.free(lm.target.open([1] * 4000))
+
+for _ in range(2):
+    threading.Thread(target=read, daemon=True).start()
+inside.wait()
+time.sleep(0.1)
+"""
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how a process is kept poor is the system's")
 def test_threads_that_the_system_refuses_are_an_error(tmp_path: Path) -> None:
@@ -57,3 +77,12 @@ def test_more_threads_than_cores_are_only_slower(tmp_path: Path) -> None:
     model = load_model(Tiny().write(tmp_path / "tiny.gguf"))
     one, many = (NativeTarget(model, threads=threads) for threads in (1, 256))
     np.testing.assert_array_equal(alone(many, [1, 2], [3]), alone(one, [1, 2], [3]))
+
+
+def test_python_may_end_during_a_pass(tmp_path: Path) -> None:
+    """A daemon thread's pass neither fails the process nor writes anything as it ends."""
+    path = Tiny(context=4096).write(tmp_path / "tiny.gguf")
+    command = [sys.executable, "-c", ENDED, str(path)]
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
