@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -390,6 +393,13 @@ def test_models_of_a_process_share_its_instructions(
         assert first.generate(PROMPT).token_ids == expected
     finally:
         module.use_instruction_set(own)
+
+
+@pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_model_is_not_copied(lm: LanguageModel, take: Callable[[object], object]) -> None:
+    """Its threads and sequences can't be; that is said at once, and what to do instead."""
+    with pytest.raises(TypeError, match="load one in each process"):
+        take(lm)
 
 
 def test_public_names_are_these() -> None:

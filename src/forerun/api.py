@@ -14,7 +14,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, Never
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -223,6 +223,9 @@ class LanguageModel:
             stream = Stream(self, request)
             self._listeners[request.name] = stream
         return stream
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        raise TypeError("A LanguageModel can't be copied or pickled: load one in each process.")
 
     def _tokens_of_text(self, prompt: str, raw: bool) -> tuple[int, ...]:
         if not prompt.strip():
