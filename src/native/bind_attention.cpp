@@ -11,6 +11,7 @@
 
 #include "attention.h"
 #include "bindings.h"
+#include "python_lock.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -94,7 +95,7 @@ Result attend(const Heads& queries, const Heads& keys, const Heads& values,
   check(queries, keys, values, parents, kv_bits, threads);
   std::unique_ptr<float[]> out(new float[queries.size()]);
   {
-    const nb::gil_scoped_release released;
+    const Released released;
     const KVType type = kv_bits == 16 ? KVType::words : KVType::floats;
     attend_to(queries, keys, values, parents, type, threads, out.get());
   }

@@ -4,7 +4,7 @@
 
 #include "bindings.h"
 #include "machine.h"
-#include "released.h"
+#include "python_lock.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -11,7 +11,7 @@
 
 #include "bindings.h"
 #include "multiply.h"
-#include "released.h"
+#include "python_lock.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -19,7 +19,7 @@
 
 #include "bindings.h"
 #include "pass.h"
-#include "released.h"
+#include "python_lock.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -104,7 +104,7 @@ class SignalCheck {
     const auto now = Clock::now();
     if (now - last_ < std::chrono::milliseconds(20)) return false;
     last_ = now;
-    const nb::gil_scoped_acquire acquired;
+    const Acquired acquired;
     return PyErr_CheckSignals() != 0;
   }
 

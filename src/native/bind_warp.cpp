@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "python_lock.h"
 #include "row_threads.h"
 #include "warp.h"
 
@@ -84,7 +85,7 @@ Normalisers log_normalisers(const Rows& logits, const std::vector<std::size_t>& 
     if (row >= logits.shape(0)) throw std::invalid_argument("a row that is not there");
   }
   Normalisers found(asked.size());
-  const nb::gil_scoped_release released;
+  const Released released;
   for_rows(asked.size(), threads, [&](std::size_t i) {
     const LogNormaliser one = log_normaliser(logits.data() + asked[i] * size, size);
     found[i] = {one.highest, one.log_sum};
