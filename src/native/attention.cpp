@@ -54,10 +54,12 @@ void Attention::set_query(std::size_t row, std::size_t head, const float* query)
   query_scales_[at] = word_math().quantise(to, width, query_limit, &query_words_[at * width]);
 }
 
-void Attention::run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
-                    Activations& out) {
+// Gives the thread its share of all heads, in calls over one head of keys and values.
+void Attention::share_out(const std::vector<Group>& groups, std::size_t thread) {
   const Share share(heads_, thread, scratch_.size());
   const std::size_t size = shape_.group();
+  std::vector<Heads>& work = scratch_[thread].work;
+  work.clear();
   std::size_t start = 0;
   for (const Group& group : groups) {
     const std::size_t of_kv_head = group.rows.size() * size;
@@ -67,20 +69,32 @@ void Attention::run(const std::vector<Group>& groups, std::size_t layer, std::si
     while (at < last) {
       const std::size_t kv_head = (at - start) / of_kv_head;
       const std::size_t stop = std::min(last, start + (kv_head + 1) * of_kv_head);
-      Heads heads{*group.kv, layer, kv_head, {}, 0};
+      Heads heads{group.kv, kv_head, {}, 0};
       for (; at < stop && heads.count < most_heads; ++at, ++heads.count) {
-        const std::size_t inside = (at - start) % of_kv_head, local = inside / size;
-        const std::size_t head = kv_head * size + inside % size, row = group.rows[local];
+        const std::size_t inside = (at - start) % of_kv_head, rows = group.rows.size();
+        const std::size_t head = kv_head * size + inside / rows, local = inside % rows;
+        const std::size_t row = group.rows[local];
         heads.head[heads.count] = {local, row * shape_.heads + head, row, head * shape_.head_dim};
       }
-      attend(heads, scratch_[thread], out);
+      work.push_back(heads);
     }
     start = end;
+  }
+  // Two neighbours then come last to what they share, and none fetches it for both.
+  if (thread % 2 == 1) std::reverse(work.begin(), work.end());
+}
+
+void Attention::run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
+                    Activations& out) {
+  if (layer == 0) share_out(groups, thread);
+  for (Heads& heads : scratch_[thread].work) {
+    heads.layer = layer;
+    attend(heads, scratch_[thread], out);
   }
 }
 
 void Attention::attend(const Heads& heads, Scratch& scratch, Activations& out) const {
-  const std::size_t length = heads.kv.length(), width = shape_.head_width();
+  const std::size_t length = heads.kv->length(), width = shape_.head_width();
   const bool is_words = type_ == KVType::words;
   if (is_words) {
     score_words(heads, scratch);
@@ -89,7 +103,7 @@ void Attention::attend(const Heads& heads, Scratch& scratch, Activations& out) c
   }
   float sums[most_heads];
   for (std::size_t h = 0; h < heads.count; ++h) {
-    const std::vector<int>& path = heads.kv.path(heads.head[h].local);
+    const std::vector<int>& path = heads.kv->path(heads.head[h].local);
     float* const all = scores(scratch, h);
     const float* const of_rows = pending(scratch, h);
     // What the last page holds behind the committed end is overwritten here.

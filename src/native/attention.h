@@ -49,15 +49,16 @@ class Attention {
 
   // Up to `most_heads` heads over one head of keys and values.
   struct Heads {
-    KVSequence& kv;
-    std::size_t layer;
+    KVSequence* kv;
     std::size_t kv_head;
     Head head[most_heads];
     std::size_t count;
+    std::size_t layer = 0;
   };
 
   // A thread's own room.
   struct Scratch {
+    std::vector<Heads> work;     // the thread's share of a pass
     std::vector<float> scores;   // [heads][longest]
     std::vector<float> pending;  // [heads][pending]: of all rows of the sequence in the pass
     std::vector<float> totals;   // [heads][width]
@@ -69,6 +70,7 @@ class Attention {
   float* scores(Scratch& scratch, std::size_t h) const { return &scratch.scores[h * longest_]; }
   float* pending(Scratch& scratch, std::size_t h) const { return &scratch.pending[h * pending_]; }
 
+  void share_out(const std::vector<Group>& groups, std::size_t thread);
   void attend(const Heads& heads, Scratch& scratch, Activations& out) const;
   void score_floats(const Heads& heads, Scratch& scratch) const;
   void score_words(const Heads& heads, Scratch& scratch) const;
@@ -81,7 +83,7 @@ class Attention {
   void weigh_pending(const Heads& heads, std::size_t first, std::int32_t* const* sums,
                      Scratch& scratch) const;
   std::size_t seen(const Heads& heads, std::size_t h) const {
-    return heads.kv.length() + heads.kv.path(heads.head[h].local).size();
+    return heads.kv->length() + heads.kv->path(heads.head[h].local).size();
   }
 
   Shape shape_;

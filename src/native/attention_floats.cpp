@@ -7,7 +7,7 @@
 namespace forerun {
 
 void Attention::score_floats(const Heads& heads, Scratch& scratch) const {
-  const std::size_t width = shape_.head_width(), length = heads.kv.length();
+  const std::size_t width = shape_.head_width(), length = heads.kv->length();
   const float* queries[most_heads];
   float* out[most_heads];
   std::size_t latest = 0;
@@ -18,31 +18,31 @@ void Attention::score_floats(const Heads& heads, Scratch& scratch) const {
   for (std::size_t first = 0; first < length; first += lanes) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
     const KVPage::Floats page =
-        heads.kv.page(first / page_positions).floats(heads.layer, heads.kv_head);
+        heads.kv->page(first / page_positions).floats(heads.layer, heads.kv_head);
     row_math().scores(queries, heads.count, page.keys + first % page_positions * width, width, out);
   }
   for (std::size_t first = 0; first <= latest; first += lanes) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
     const KVPage::Floats page =
-        heads.kv.pending(first / page_positions).floats(heads.layer, heads.kv_head);
+        heads.kv->pending(first / page_positions).floats(heads.layer, heads.kv_head);
     row_math().scores(queries, heads.count, page.keys + first % page_positions * width, width, out);
   }
 }
 
 void Attention::weigh_floats(const Heads& heads, Scratch& scratch) const {
-  const std::size_t width = shape_.head_width(), length = heads.kv.length();
+  const std::size_t width = shape_.head_width(), length = heads.kv->length();
   float* out[most_heads];
   for (std::size_t h = 0; h < heads.count; ++h) out[h] = &scratch.totals[h * width];
   for (std::size_t first = 0; first < length; first += page_positions) {
     const float* weights[most_heads];
     for (std::size_t h = 0; h < heads.count; ++h) weights[h] = scores(scratch, h) + first;
     const KVPage::Floats page =
-        heads.kv.page(first / page_positions).floats(heads.layer, heads.kv_head);
+        heads.kv->page(first / page_positions).floats(heads.layer, heads.kv_head);
     row_math().weigh(weights, heads.count, page.values, std::min(page_positions, length - first),
                      width, out);
   }
   for (std::size_t h = 0; h < heads.count; ++h) {
-    const std::vector<int>& path = heads.kv.path(heads.head[h].local);
+    const std::vector<int>& path = heads.kv->path(heads.head[h].local);
     for (std::size_t i = 0, run; i < path.size(); i += run) {
       // Rows that follow each other in the path and in a page are one call.
       const auto row = static_cast<std::size_t>(path[i]);
@@ -52,7 +52,7 @@ void Attention::weigh_floats(const Heads& heads, Scratch& scratch) const {
       }
       const float* const weights = scores(scratch, h) + length + i;
       const KVPage::Floats page =
-          heads.kv.pending(row / page_positions).floats(heads.layer, heads.kv_head);
+          heads.kv->pending(row / page_positions).floats(heads.layer, heads.kv_head);
       row_math().weigh(&weights, 1, page.values + place * width, run, width, &out[h]);
     }
   }

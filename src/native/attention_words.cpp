@@ -19,13 +19,13 @@ std::size_t parts_for(std::size_t positions) {
 
 // The page of a committed position, or what may as well be read: the first row of the pass.
 KVPage::Words Attention::committed(const Heads& heads, std::size_t position) const {
-  const bool is_there = position < heads.kv.length();
-  KVPage& page = is_there ? heads.kv.page(position / page_positions) : heads.kv.pending(0);
+  const bool is_there = position < heads.kv->length();
+  KVPage& page = is_there ? heads.kv->page(position / page_positions) : heads.kv->pending(0);
   return page.words(heads.layer, heads.kv_head);
 }
 
 void Attention::score_words(const Heads& heads, Scratch& scratch) const {
-  const std::size_t width = shape_.head_width(), length = heads.kv.length();
+  const std::size_t width = shape_.head_width(), length = heads.kv->length();
   const Word* queries[most_heads];
   float scales[most_heads];
   float* out[most_heads];
@@ -42,37 +42,38 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
   };
   for (std::size_t first = 0; first < length; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
-    score(heads.kv.page(first / page_positions), length - first,
+    score(heads.kv->page(first / page_positions), length - first,
           committed(heads, first + page_positions).keys);
   }
   for (std::size_t first = 0; first < rows; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
-    score(heads.kv.pending(first / page_positions), rows - first, committed(heads, 0).values);
+    score(heads.kv->pending(first / page_positions), rows - first, committed(heads, 0).values);
   }
 }
 
-// Collects the scales of the values that each head sees.
+// Collects the scales of the values that each head sees. Those of whole committed spans are the
+// same for all, and the first head's.
 void Attention::gather_scales(const Heads& heads, Scratch& scratch) const {
-  const std::size_t length = heads.kv.length();
+  const std::size_t length = heads.kv->length();
   for (std::size_t first = 0; first < length; first += page_positions) {
-    const float* const scales = committed(heads, first).value_scales;
-    for (std::size_t h = 0; h < heads.count; ++h) {
-      std::copy(scales, scales + page_positions, &scratch.scales[h * longest_ + first]);
-    }
+    std::copy_n(committed(heads, first).value_scales, page_positions, &scratch.scales[first]);
   }
+  const std::size_t shared = length / span_positions * span_positions;
   for (std::size_t h = 0; h < heads.count; ++h) {
-    float* scale = &scratch.scales[h * longest_ + length];
-    for (const int row : heads.kv.path(heads.head[h].local)) {
+    float* const scales = &scratch.scales[h * longest_];
+    if (h > 0) std::copy(&scratch.scales[shared], &scratch.scales[length], scales + shared);
+    float* scale = scales + length;
+    for (const int row : heads.kv->path(heads.head[h].local)) {
       const auto at = static_cast<std::size_t>(row);
-      *scale++ = heads.kv.pending(at / page_positions)
+      *scale++ = heads.kv->pending(at / page_positions)
                      .words(heads.layer, heads.kv_head).value_scales[at % page_positions];
     }
-    std::fill(scale, &scratch.scales[h * longest_] + padded(seen(heads, h)), 0.0f);
+    std::fill(scale, scales + padded(seen(heads, h)), 0.0f);
   }
 }
 
 void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
-  const std::size_t width = shape_.head_width();
+  const std::size_t width = shape_.head_width(), length = heads.kv->length();
   gather_scales(heads, scratch);
   std::int32_t* sums[most_heads];
   std::size_t longest = 0;
@@ -86,8 +87,9 @@ void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
       Word* const words = &scratch.weights[h * longest_ + first];
       const std::size_t end = std::min(seen(heads, h), first + span_positions);
       const std::size_t count = end > first ? end - first : 0;
-      scales[h] = word_math().quantise_weights(scores(scratch, h) + first,
-                                               &scratch.scales[h * longest_ + first], count, words);
+      const bool is_shared = first + span_positions <= length;
+      const float* const of_values = &scratch.scales[(is_shared ? 0 : h * longest_) + first];
+      scales[h] = word_math().quantise_weights(scores(scratch, h) + first, of_values, count, words);
       std::fill(sums[h], sums[h] + width, 0);
     }
     weigh_committed(heads, first, sums, scratch);
@@ -101,7 +103,7 @@ void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
 // Adds the committed positions of the span that begins at `first`.
 void Attention::weigh_committed(const Heads& heads, std::size_t first, std::int32_t* const* sums,
                                 Scratch& scratch) const {
-  const std::size_t length = heads.kv.length();
+  const std::size_t length = heads.kv->length();
   const std::size_t end = std::min(length, first + span_positions);
   Word tail[most_heads][page_positions];
   for (std::size_t at = first; at < end; at += page_positions) {
@@ -124,7 +126,7 @@ void Attention::weigh_committed(const Heads& heads, std::size_t first, std::int3
 // over a page together; the rows that a head does not see have no weight.
 void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_t* const* sums,
                               Scratch& scratch) const {
-  const std::size_t length = heads.kv.length();
+  const std::size_t length = heads.kv->length();
   if (first + span_positions <= length) return;
   std::size_t next[most_heads], end[most_heads], page = static_cast<std::size_t>(-1);
   const std::vector<int>* paths[most_heads];
@@ -132,7 +134,7 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
     return static_cast<std::size_t>((*paths[h])[next[h]]) / page_positions;
   };
   for (std::size_t h = 0; h < heads.count; ++h) {
-    paths[h] = &heads.kv.path(heads.head[h].local);
+    paths[h] = &heads.kv->path(heads.head[h].local);
     next[h] = first > length ? first - length : 0;
     end[h] = std::min(paths[h]->size(), first + span_positions - length);
     if (next[h] < end[h]) page = std::min(page, page_of(h));
@@ -151,7 +153,7 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
       }
       if (next[h] < end[h]) later = std::min(later, page_of(h));
     }
-    const KVPage::Words values = heads.kv.pending(page).words(heads.layer, heads.kv_head);
+    const KVPage::Words values = heads.kv->pending(page).words(heads.layer, heads.kv_head);
     word_math().weigh(weights, heads.count, values.values, last / 2 + 1, shape_.head_width(),
                       values.values, sums);
     page = later;

@@ -29,7 +29,8 @@ Pass::Pass(Network network, KVType type, std::size_t threads)
       type_(type),
       pool_(threads),
       barrier_(threads),
-      attention_(network_.shape, type, threads) {
+      attention_(network_.shape, type, threads),
+      streams_(threads) {
   if (threads == 0) throw std::invalid_argument("no threads");
   network_.check();
 }
@@ -92,7 +93,7 @@ void Pass::begin(const Batch& batch) {
   }
   const Shape& shape = network_.shape;
   attention_.prepare(groups_, rows_);
-  reserve(stream_, rows_ * shape.width);
+  for (AlignedFloats& stream : streams_) reserve(stream, rows_ * shape.width);
   reserve(delta_, rows_ * shape.width);
   reserve(qkv_, rows_ * shape.qkv_width());
   reserve(gate_up_, rows_ * 2 * shape.inner);
@@ -114,26 +115,37 @@ void Pass::work(const Batch& batch, std::size_t thread) {
 
 // Completes the stream that enters a layer, and normalises it for q, k and v.
 void Pass::enter(const Batch& batch, std::size_t layer, std::size_t thread) {
-  const Shape& shape = network_.shape;
   const Share share(rows_, thread, threads());
-  for (std::size_t row = share.first; row < share.last; ++row) {
-    float* const stream = &stream_[row * shape.width];
+  for (std::size_t row = 0; row < rows_; ++row) {
     if (layer == 0) {
-      dequantise_row(network_.ends->embedding.first(), index(batch.tokens[row]), stream);
+      const std::size_t token = index(batch.tokens[row]);
+      dequantise_row(network_.ends->embedding.first(), token, stream(thread, row));
     } else {
-      row_math().add(&delta_[row * shape.width], shape.width, stream);
+      add_delta(thread, row);
     }
-    keep_hidden(batch, layer, row);
-    normalise(stream, network_.layers[layer]->attention_norm, normed_, row);
+    if (row >= share.first && row < share.last) keep_hidden(batch, layer, thread, row);
+    normalise(thread, row, network_.layers[layer]->attention_norm, normed_, row);
   }
   barrier_.wait();
 }
 
-void Pass::normalise(const float* stream, const std::vector<float>& weight, Activations& to,
-                     std::size_t row) const {
+void Pass::add_delta(std::size_t thread, std::size_t row) {
+  const std::size_t width = network_.shape.width;
+  row_math().add(&delta_[row * width], width, stream(thread, row));
+}
+
+// Normalises the thread's columns of a row of the stream. Threads that each did some of the rows
+// would write to the same cache lines, because rows that are multiplied lie interleaved.
+void Pass::normalise(std::size_t thread, std::size_t row, const std::vector<float>& weight,
+                     Activations& to, std::size_t to_row) {
   const Shape& shape = network_.shape;
-  row_math().rms_norm(stream, weight.data(), shape.epsilon, shape.width, to.row(row));
-  to.quantise(row);
+  const auto [first, last] = columns(shape.width, thread);
+  if (first >= last) return;
+  const float* const x = stream(thread, row);
+  const float factor = row_math().rms_factor(x, shape.epsilon, shape.width);
+  float* const out = to.row(to_row) + first;
+  row_math().scale(x + first, factor, &weight[first], last - first, out);
+  to.quantise(to_row, first, last - first);
 }
 
 void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
@@ -151,18 +163,15 @@ void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
     barrier_.wait();
   }
   weights.output.run(heads_, thread, threads(), delta_.data(),
-                     weights.gate_up.first().panel(columns(thread).first / panel_outputs));
+                     weights.gate_up.first().panel(columns(network_.shape.inner, thread).first / panel_outputs));
   barrier_.wait();
 }
 
 void Pass::feed_forward(const Batch& batch, std::size_t layer, std::size_t thread) {
-  const Shape& shape = network_.shape;
   const LayerWeights& weights = *network_.layers[layer];
-  const Share share(rows_, thread, threads());
-  for (std::size_t row = share.first; row < share.last; ++row) {
-    float* const stream = &stream_[row * shape.width];
-    row_math().add(&delta_[row * shape.width], shape.width, stream);
-    normalise(stream, weights.inner_norm, normed_, row);
+  for (std::size_t row = 0; row < rows_; ++row) {
+    add_delta(thread, row);
+    normalise(thread, row, weights.inner_norm, normed_, row);
   }
   barrier_.wait();
   gate(weights, thread);
@@ -174,19 +183,18 @@ void Pass::feed_forward(const Batch& batch, std::size_t layer, std::size_t threa
   barrier_.wait();
 }
 
-// The thread's columns of the inner layer, whole groups.
-Share Pass::columns(std::size_t thread) const {
-  const std::size_t inner = network_.shape.inner;
-  Share share((inner + group_inputs - 1) / group_inputs, thread, threads());
+// The thread's part of `count` columns, whole groups.
+Share Pass::columns(std::size_t count, std::size_t thread) const {
+  Share share((count + group_inputs - 1) / group_inputs, thread, threads());
   share.first *= group_inputs;
-  share.last = std::min(share.last * group_inputs, inner);
+  share.last = std::min(share.last * group_inputs, count);
   return share;
 }
 
 // The thread's columns of gate and up, and of what becomes of them.
 void Pass::gate(const LayerWeights& weights, std::size_t thread) {
   const std::size_t inner = network_.shape.inner;
-  const auto [first, last] = columns(thread);
+  const auto [first, last] = columns(inner, thread);
   if (first >= last) return;
   weights.gate_up.run_columns(normed_, first, last, gate_up_.data(),
                               weights.down.first_panel(thread, threads()));
@@ -198,16 +206,15 @@ void Pass::gate(const LayerWeights& weights, std::size_t thread) {
 }
 
 void Pass::finish(const Batch& batch, std::size_t thread) {
-  const Shape& shape = network_.shape;
   const Share share(rows_, thread, threads());
-  for (std::size_t row = share.first; row < share.last; ++row) {
-    row_math().add(&delta_[row * shape.width], shape.width, &stream_[row * shape.width]);
-    keep_hidden(batch, network_.layers.size(), row);
+  for (std::size_t row = 0; row < rows_; ++row) {
+    add_delta(thread, row);
+    if (row >= share.first && row < share.last) {
+      keep_hidden(batch, network_.layers.size(), thread, row);
+    }
   }
-  barrier_.wait();
-  const Share asked(batch.asked.size(), thread, threads());
-  for (std::size_t i = asked.first; i < asked.last; ++i) {
-    normalise(&stream_[index(batch.asked[i]) * shape.width], network_.ends->norm, last_, i);
+  for (std::size_t i = 0; i < batch.asked.size(); ++i) {
+    normalise(thread, index(batch.asked[i]), network_.ends->norm, last_, i);
   }
   barrier_.wait();
   if (batch.asked.empty()) return;
@@ -218,20 +225,25 @@ const Product& Pass::head(const Batch& batch) const {
   return batch.head != nullptr ? *batch.head : network_.ends->head();
 }
 
-void Pass::keep_hidden(const Batch& batch, std::size_t layer, std::size_t row) const {
+void Pass::keep_hidden(const Batch& batch, std::size_t layer, std::size_t thread,
+                       std::size_t row) {
   const std::size_t width = network_.shape.width;
   for (std::size_t i = 0; i < batch.layers.size(); ++i) {
     if (index(batch.layers[i]) != layer) continue;
-    std::memcpy(batch.hidden[i] + row * width, &stream_[row * width], width * sizeof(float));
+    std::memcpy(batch.hidden[i] + row * width, stream(thread, row), width * sizeof(float));
   }
 }
 
-// Makes queries of q, and pending keys and values of k and v.
+// Makes queries of q, and pending keys and values of k and v: these cost three times as much.
 void Pass::split_heads(const Batch& batch, std::size_t layer, std::size_t thread) {
   const Shape& shape = network_.shape;
   // By heads first: threads then write to different cache lines of a page.
-  const Share share((shape.heads + shape.kv_heads) * rows_, thread, threads());
-  for (std::size_t i = share.first; i < share.last; ++i) {
+  const std::size_t queries = shape.heads * rows_, cost = 3;
+  const Share share(queries + cost * shape.kv_heads * rows_, thread, threads());
+  const auto place = [&](std::size_t part) {
+    return part < queries ? part : queries + (part - queries + cost - 1) / cost;
+  };
+  for (std::size_t i = place(share.first); i < place(share.last); ++i) {
     place_head(batch, layer, i / rows_, i % rows_);
   }
 }
@@ -244,7 +256,10 @@ void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, s
   float* const from = &qkv_[row * shape.qkv_width() + head * size];
   if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[head * size], size, from);
   const std::vector<float>& norm = is_query ? weights.q_norm : weights.k_norm;
-  if (!norm.empty()) row_math().rms_norm(from, norm.data(), shape.epsilon, size, from);
+  if (!norm.empty()) {
+    const float factor = row_math().rms_factor(from, shape.epsilon, size);
+    row_math().scale(from, factor, norm.data(), size, from);
+  }
   if (weights.turns) turn(from, batch.cosines + row * shape.pairs, batch.sines + row * shape.pairs);
   if (is_query) {
     attention_.set_query(row, head, from);

@@ -49,16 +49,20 @@ class Pass {
   void enter(const Batch& batch, std::size_t layer, std::size_t thread);
   void attend(const Batch& batch, std::size_t layer, std::size_t thread);
   void feed_forward(const Batch& batch, std::size_t layer, std::size_t thread);
-  Share columns(std::size_t thread) const;
+  Share columns(std::size_t count, std::size_t thread) const;
+  void add_delta(std::size_t thread, std::size_t row);
   void gate(const LayerWeights& weights, std::size_t thread);
-  void normalise(const float* stream, const std::vector<float>& weight, Activations& to,
-                 std::size_t row) const;
+  void normalise(std::size_t thread, std::size_t row, const std::vector<float>& weight,
+                 Activations& to, std::size_t to_row);
+  float* stream(std::size_t thread, std::size_t row) {
+    return &streams_[thread][row * network_.shape.width];
+  }
   void finish(const Batch& batch, std::size_t thread);
   const Product& head(const Batch& batch) const;
   void split_heads(const Batch& batch, std::size_t layer, std::size_t thread);
   void place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row);
   void turn(float* head, const float* cosines, const float* sines) const;
-  void keep_hidden(const Batch& batch, std::size_t layer, std::size_t row) const;
+  void keep_hidden(const Batch& batch, std::size_t layer, std::size_t thread, std::size_t row);
 
   Network network_;
   KVType type_;
@@ -69,8 +73,11 @@ class Pass {
   std::vector<std::size_t> local_;  // of each row: its place among its sequence's rows
   std::size_t rows_ = 0;
   bool is_over_ = false;
-  // [rows][...]: residual stream; q, k and v; gate and up; what a block adds to the stream.
-  AlignedFloats stream_, qkv_, gate_up_, delta_;
+  // Of each thread, [rows][width]: the residual stream. All threads keep the whole of it, rather
+  // than fetch it from each other.
+  std::vector<AlignedFloats> streams_;
+  // [rows][...]: q, k and v; gate and up; what a block adds to the stream.
+  AlignedFloats qkv_, gate_up_, delta_;
   Activations normed_, heads_, inner_, last_;
 };
 

@@ -19,8 +19,11 @@ constexpr std::size_t padded(std::size_t count) { return (count + lanes - 1) / l
 constexpr std::size_t most_heads = 4;
 
 struct RowMath {
-  // out = x / sqrt(mean of x * x + epsilon) * weight (Zhang and Sennrich 2019); in place is fine.
-  void (*rms_norm)(const float* x, const float* weight, float epsilon, std::size_t n, float* out);
+  // 1 / sqrt(mean of x * x + epsilon) (Zhang and Sennrich 2019).
+  float (*rms_factor)(const float* x, float epsilon, std::size_t n);
+
+  // out = x * factor * weight; in place is fine.
+  void (*scale)(const float* x, float factor, const float* weight, std::size_t n, float* out);
 
   // out = gate / (1 + exp(-gate)) * up.
   void (*silu_gate)(const float* gate, const float* up, std::size_t n, float* out);

@@ -52,7 +52,7 @@ inline __attribute__((always_inline)) void exponential(Lanes& x) {
   x = p * scale;
 }
 
-void rms_norm(const float* x, const float* weight, float epsilon, std::size_t n, float* out) {
+float rms_factor(const float* x, float epsilon, std::size_t n) {
   Lanes sum{}, value;
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
@@ -62,8 +62,11 @@ void rms_norm(const float* x, const float* weight, float epsilon, std::size_t n,
   load_some(value, x + i, n - i);
   sum += value * value;
   const float root = std::sqrt(sum_of(sum) / static_cast<float>(n) + epsilon);
-  const float factor = 1.0f / root;
-  for (i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
+  return 1.0f / root;
+}
+
+void scale(const float* x, float factor, const float* weight, std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
 }
 
 inline __attribute__((always_inline)) void silu_lanes(Lanes& gate, const Lanes& up) {
@@ -183,7 +186,7 @@ void weigh(const float* const* weights, std::size_t heads, const float* values, 
   }
 }
 
-constexpr RowMath functions{rms_norm, silu_gate, add, scores, exponentials, weigh};
+constexpr RowMath functions{rms_factor, scale, silu_gate, add, scores, exponentials, weigh};
 
 }  // namespace
 }  // namespace forerun
