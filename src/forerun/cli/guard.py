@@ -74,10 +74,16 @@ def last_resort() -> Iterator[None]:
             "Set FORERUN_DEBUG=1 for the traceback, and please report it."
         )
         raise SystemExit(1) from None
+    finally:
+        # Ctrl-C may come between a spinner's hiding the cursor and its promise to show it again.
+        with suppress(OSError, ValueError):
+            stderr().show_cursor()
 
 
 def prepare_streams() -> None:
     """Make sure that no text can break reading or writing it."""
+    if os.environ.get("COLUMNS") == "0":  # of unknown width, and not one where nothing fits
+        del os.environ["COLUMNS"]
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (open for good)
