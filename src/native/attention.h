@@ -76,7 +76,7 @@ class Attention {
   void score_words(const Heads& heads, Scratch& scratch) const;
   void weigh_floats(const Heads& heads, Scratch& scratch) const;
   void weigh_words(const Heads& heads, Scratch& scratch) const;
-  KVPage::Words committed(const Heads& heads, std::size_t position) const;
+  static KVPage::Words committed(const Heads& heads, std::size_t position);
   void gather_scales(const Heads& heads, Scratch& scratch) const;
   void weigh_committed(const Heads& heads, std::size_t first, std::int32_t* const* sums,
                        Scratch& scratch) const;

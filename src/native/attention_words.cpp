@@ -17,11 +17,9 @@ std::size_t parts_for(std::size_t positions) {
 
 }  // namespace
 
-// The page of a committed position, or what may as well be read: the first row of the pass.
-KVPage::Words Attention::committed(const Heads& heads, std::size_t position) const {
-  const bool is_there = position < heads.kv->length();
-  KVPage& page = is_there ? heads.kv->page(position / page_positions) : heads.kv->pending(0);
-  return page.words(heads.layer, heads.kv_head);
+// The page of a committed position.
+KVPage::Words Attention::committed(const Heads& heads, std::size_t position) {
+  return heads.kv->page(position / page_positions).words(heads.layer, heads.kv_head);
 }
 
 void Attention::score_words(const Heads& heads, Scratch& scratch) const {
@@ -35,19 +33,18 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
     scales[h] = query_scales_[heads.head[h].query];
     rows = std::max(rows, heads.head[h].local + 1);
   }
-  const auto score = [&](KVPage& page, std::size_t positions, const Word* next) {
+  const auto score = [&](KVPage& page, std::size_t positions) {
     const KVPage::Words words = page.words(heads.layer, heads.kv_head);
     word_math().scores(queries, scales, heads.count, words.keys, words.key_scales, width,
-                       parts_for(positions), next, out);
+                       parts_for(positions), out);
   };
   for (std::size_t first = 0; first < length; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
-    score(heads.kv->page(first / page_positions), length - first,
-          committed(heads, first + page_positions).keys);
+    score(heads.kv->page(first / page_positions), length - first);
   }
   for (std::size_t first = 0; first < rows; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
-    score(heads.kv->pending(first / page_positions), rows - first, committed(heads, 0).values);
+    score(heads.kv->pending(first / page_positions), rows - first);
   }
 }
 
@@ -118,7 +115,7 @@ void Attention::weigh_committed(const Heads& heads, std::size_t first, std::int3
       weights[h] = tail[h];
     }
     word_math().weigh(weights, heads.count, committed(heads, at).values, (count + 1) / 2,
-                      shape_.head_width(), committed(heads, at + page_positions).values, sums);
+                      shape_.head_width(), sums);
   }
 }
 
@@ -155,7 +152,7 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
     }
     const KVPage::Words values = heads.kv->pending(page).words(heads.layer, heads.kv_head);
     word_math().weigh(weights, heads.count, values.values, last / 2 + 1, shape_.head_width(),
-                      values.values, sums);
+                      sums);
     page = later;
   }
 }

@@ -32,10 +32,10 @@ struct WordMath {
 
   // out[h][0..lanes * parts) = scale[h] * key_scales * products of query h with the keys of
   // `parts` parts of a page, keys[part][width / 2][lanes][2]. The products of `lanes` components
-  // are summed as integers, those sums as floats, ascending. `next` is what is read afterwards.
+  // are summed as integers, those sums as floats, ascending.
   void (*scores)(const Word* const* queries, const float* scales, std::size_t heads,
                  const Word* keys, const float* key_scales, std::size_t width, std::size_t parts,
-                 const Word* next, float* const* out);
+                 float* const* out);
 
   // words = x * scales * factor, rounded half to even: `n` weights of a span, none negative, and
   // zeros up to the next multiple of `lanes`; `x` becomes x * scales. The factor is span_total /
@@ -45,8 +45,7 @@ struct WordMath {
 
   // sums[h][0..width) += products of weights[h][2 * pairs] and values[pairs][width][2].
   void (*weigh)(const Word* const* weights, std::size_t heads, const Word* values,
-                std::size_t pairs, std::size_t width, const Word* next,
-                std::int32_t* const* sums);
+                std::size_t pairs, std::size_t width, std::int32_t* const* sums);
 
   // total += scale * sums.
   void (*add_scaled)(const std::int32_t* sums, float scale, std::size_t n, float* total);

@@ -176,7 +176,7 @@ float quantise_weights(float* x, const float* scales, std::size_t n, Word* words
 
 template <std::size_t heads, std::size_t parts>
 void scores_of(const Word* const* queries, const float* scales, const Word* keys,
-               const float* key_scales, std::size_t width, const Word* next, float* const* out) {
+               const float* key_scales, std::size_t width, float* const* out) {
   Lanes totals[heads][parts];
   const Word* query[heads];
   for (std::size_t h = 0; h < heads; ++h) {
@@ -191,10 +191,7 @@ void scores_of(const Word* const* queries, const float* scales, const Word* keys
 #pragma GCC unroll 8
     for (std::size_t i = first; i < first + lanes; i += 2) {
       Words key[parts];
-      for (std::size_t k = 0; k < parts; ++k) {
-        __builtin_prefetch(next + (k * width + i) * lanes);
-        key[k] = load_words(keys + (k * width + i) * lanes);
-      }
+      for (std::size_t k = 0; k < parts; ++k) key[k] = load_words(keys + (k * width + i) * lanes);
       for (std::size_t h = 0; h < heads; ++h) {
         const Words pair = broadcast_pair(query[h] + i);
         for (std::size_t k = 0; k < parts; ++k) add_products(sums[h][k], key[k], pair);
@@ -217,32 +214,29 @@ void scores_of(const Word* const* queries, const float* scales, const Word* keys
 
 template <std::size_t heads>
 void scores_in(const Word* const* queries, const float* scales, const Word* keys,
-               const float* key_scales, std::size_t width, std::size_t parts, const Word* next,
-               float* const* out) {
+               const float* key_scales, std::size_t width, std::size_t parts, float* const* out) {
   if (parts == page_parts) {
-    scores_of<heads, page_parts>(queries, scales, keys, key_scales, width, next, out);
+    scores_of<heads, page_parts>(queries, scales, keys, key_scales, width, out);
   } else {
-    scores_of<heads, 1>(queries, scales, keys, key_scales, width, next, out);
+    scores_of<heads, 1>(queries, scales, keys, key_scales, width, out);
   }
 }
 
 void scores(const Word* const* queries, const float* scales, std::size_t heads, const Word* keys,
-            const float* key_scales, std::size_t width, std::size_t parts, const Word* next,
-            float* const* out) {
+            const float* key_scales, std::size_t width, std::size_t parts, float* const* out) {
   static_assert(page_parts == 2 && most_heads == 4);
   switch (heads) {
-    case 1: return scores_in<1>(queries, scales, keys, key_scales, width, parts, next, out);
-    case 2: return scores_in<2>(queries, scales, keys, key_scales, width, parts, next, out);
-    case 3: return scores_in<3>(queries, scales, keys, key_scales, width, parts, next, out);
-    default: return scores_in<4>(queries, scales, keys, key_scales, width, parts, next, out);
+    case 1: return scores_in<1>(queries, scales, keys, key_scales, width, parts, out);
+    case 2: return scores_in<2>(queries, scales, keys, key_scales, width, parts, out);
+    case 3: return scores_in<3>(queries, scales, keys, key_scales, width, parts, out);
+    default: return scores_in<4>(queries, scales, keys, key_scales, width, parts, out);
   }
 }
 
 // Components [first, first + parts * lanes).
 template <std::size_t heads, std::size_t parts>
 void weigh_part(const Word* const* weights, const Word* values, std::size_t pairs,
-                std::size_t width, std::size_t first, const Word* next,
-                std::int32_t* const* sums) {
+                std::size_t width, std::size_t first, std::int32_t* const* sums) {
   Sums total[heads][parts];
   const Word* weight[heads];
   for (std::size_t h = 0; h < heads; ++h) {
@@ -252,7 +246,6 @@ void weigh_part(const Word* const* weights, const Word* values, std::size_t pair
   for (std::size_t i = 0; i < pairs; ++i) {
     Words value[parts];
     for (std::size_t k = 0; k < parts; ++k) {
-      __builtin_prefetch(next + 2 * (i * width + first + k * lanes));
       value[k] = load_words(values + 2 * (i * width + first + k * lanes));
     }
     for (std::size_t h = 0; h < heads; ++h) {
@@ -267,23 +260,23 @@ void weigh_part(const Word* const* weights, const Word* values, std::size_t pair
 
 template <std::size_t heads>
 void weigh_all(const Word* const* weights, const Word* values, std::size_t pairs,
-               std::size_t width, const Word* next, std::int32_t* const* sums) {
+               std::size_t width, std::int32_t* const* sums) {
   std::size_t first = 0;
   for (; first + 4 * lanes <= width; first += 4 * lanes) {
-    weigh_part<heads, 4>(weights, values, pairs, width, first, next, sums);
+    weigh_part<heads, 4>(weights, values, pairs, width, first, sums);
   }
   for (; first < width; first += lanes) {
-    weigh_part<heads, 1>(weights, values, pairs, width, first, next, sums);
+    weigh_part<heads, 1>(weights, values, pairs, width, first, sums);
   }
 }
 
 void weigh(const Word* const* weights, std::size_t heads, const Word* values, std::size_t pairs,
-           std::size_t width, const Word* next, std::int32_t* const* sums) {
+           std::size_t width, std::int32_t* const* sums) {
   switch (heads) {
-    case 1: return weigh_all<1>(weights, values, pairs, width, next, sums);
-    case 2: return weigh_all<2>(weights, values, pairs, width, next, sums);
-    case 3: return weigh_all<3>(weights, values, pairs, width, next, sums);
-    default: return weigh_all<4>(weights, values, pairs, width, next, sums);
+    case 1: return weigh_all<1>(weights, values, pairs, width, sums);
+    case 2: return weigh_all<2>(weights, values, pairs, width, sums);
+    case 3: return weigh_all<3>(weights, values, pairs, width, sums);
+    default: return weigh_all<4>(weights, values, pairs, width, sums);
   }
 }
 
