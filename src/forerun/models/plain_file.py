@@ -90,7 +90,7 @@ def read_text(path: Path, limit: int) -> str:
         if identity.size > limit:
             what = f"{path} has {identity.size} bytes; {limit} is the limit."
             raise ModelFileError(what, DAMAGED)
-        data = stream.read(limit)
+        data = stream.read(identity.size)  # not the limit: so much would be set aside
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
