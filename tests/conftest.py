@@ -1,4 +1,4 @@
-"""What the markers `model` and `judge` need, and Hypothesis' settings.
+"""What the markers `model` and `judge` need, every instruction set, and Hypothesis' settings.
 
 A `model` test gets the default model fetched before it runs, and fails if it cannot be had. A
 `judge` test needs torch and transformers; without them it fails in CI, and elsewhere it is left
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,20 @@ def default_model() -> Path:
     from forerun.models.pull import pull
 
     return pull("smollm2")
+
+
+@pytest.fixture(params=["portable", "avx2", "avx512"], scope="module")
+def each_instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tests of a module run on every instruction set that this machine has."""
+    from forerun.native import load
+
+    module = load()
+    if request.param not in module.instruction_sets():
+        pytest.skip(f"this machine has no {request.param}")
+    own = module.instruction_set()
+    module.use_instruction_set(request.param)
+    yield
+    module.use_instruction_set(own)
 
 
 @pytest.fixture(autouse=True)

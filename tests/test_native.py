@@ -16,22 +16,12 @@ from forerun.core.noise import Noise, _gumbel, uniform
 from forerun.errors import NativeModuleError, OptionError
 from forerun.native import NativeNoise, fast_noise, load, use_instructions
 
+pytestmark = pytest.mark.usefixtures("each_instruction_set")
+
 WORD = 2**32 - 1
 EXTREMES = [0, 1, 2, 255, 256, 257, 4095, 4096, 2**31 - 1, 2**31, 2**31 + 1, WORD - 1, WORD]
 seeds = st.integers(0, 2**64 - 1)
 words = st.integers(0, WORD) | st.sampled_from(EXTREMES)
-
-
-@pytest.fixture(autouse=True, params=["portable", "avx2", "avx512"], scope="module")
-def _instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs on every instruction set that this machine has."""
-    module = load()
-    if request.param not in module.instruction_sets():
-        pytest.skip(f"this machine has no {request.param}")
-    own = module.instruction_set()
-    module.use_instruction_set(request.param)
-    yield
-    module.use_instruction_set(own)
 
 
 # ---- noise

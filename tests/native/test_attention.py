@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import numpy as np
@@ -12,6 +11,8 @@ from numpy.typing import NDArray
 from forerun.native import load
 from forerun.targets import word_attention as twin
 
+pytestmark = pytest.mark.usefixtures("each_instruction_set")
+
 Array = NDArray[np.float32]
 Exact = NDArray[np.float64]
 
@@ -19,18 +20,6 @@ Exact = NDArray[np.float64]
 LENGTHS = (0, 1, 15, 16, 17, 31, 32, 33, 127, 128, 129, 300)
 HEAD_DIMS = (2, 18, 64, 80, 128)
 CHAIN = [-1, 0, 1]
-
-
-@pytest.fixture(autouse=True, params=["portable", "avx2", "avx512"], scope="module")
-def _instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs on every instruction set that this machine has."""
-    module = load()
-    if request.param not in module.instruction_sets():
-        pytest.skip(f"this machine has no {request.param}")
-    own = module.instruction_set()
-    module.use_instruction_set(request.param)
-    yield
-    module.use_instruction_set(own)
 
 
 def normal(*shape: int, seed: int, scale: float = 1) -> Array:

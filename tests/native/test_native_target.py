@@ -425,29 +425,28 @@ def test_default_models_bits_do_not_depend_on_the_machine(
         np.testing.assert_array_equal(a_mixed_pass(default_target, 0).logits, expected.logits)
 
 
-def test_a_pass_ends_at_a_signal(tmp_path: Path) -> None:
-    """A signal's handler may end a long pass; the sequence is as before, and nothing is pending."""
+def test_a_pass_ends_at_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal's handler may end a long pass in its middle; nothing is pending, all as before."""
     tiny = Tiny(width=256, heads=4, head_dim=64, inner=1024, layers=40, context=2000)
     target = NativeTarget(load_model(tiny.write(tmp_path / "slow.gguf")), threads=2)
     sequence = target.open([1, 2, 3])
-    long = as_rows(sequence, 3, [(5, i - 1) for i in range(1500)])
+    room = np.full((1, target.vocab_size), np.nan, dtype=np.float32)
+    rows = as_rows(sequence, 3, [(5, i - 1) for i in range(1500)])
+    monkeypatch.setattr("forerun.targets.native._on_cache_lines", lambda rows, columns: room)
     before = signal.signal(signal.SIGALRM, _interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.03)
         with pytest.raises(KeyboardInterrupt):
-            _score_for_ever(target, long)
+            target.score(rows, logits=[1499])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    monkeypatch.undo()
+    assert np.isnan(room).all(), "the pass went on to its logits"
     with pytest.raises(EngineError):
         target.commit(sequence, [0])
     again = target.score(as_rows(sequence, 3, [(5, -1)])).logits[0]
     np.testing.assert_array_equal(again, alone(target, [1, 2, 3], [5]))
-
-
-def _score_for_ever(target: NativeTarget, rows: list[Row]) -> None:
-    while True:
-        target.score(rows, logits=())
 
 
 def _interrupt(signum: int, frame: object) -> None:

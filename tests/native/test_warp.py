@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,20 +20,10 @@ from forerun.core.warp import State, Warp
 from forerun.errors import EngineError, OptionError
 from forerun.native import NativeNoise, NativeWarp, fast_warp, load
 
+pytestmark = pytest.mark.usefixtures("each_instruction_set")
+
 NEVER = -np.inf
 Row = NDArray[np.float32]
-
-
-@pytest.fixture(autouse=True, params=["portable", "avx2", "avx512"], scope="module")
-def _instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs on every instruction set that this machine has."""
-    module = load()
-    if request.param not in module.instruction_sets():
-        pytest.skip(f"this machine has no {request.param}")
-    own = module.instruction_set()
-    module.use_instruction_set(request.param)
-    yield
-    module.use_instruction_set(own)
 
 
 def complaint(warp: Warp, row: Row, state: State) -> str | None:
