@@ -85,7 +85,7 @@ class Text:
         self.round += 1
         self.drafts.append(draft)
         accepted = verdict.accepted[: len(tokens)]
-        return Outcome(self.sequence, draft, accepted, tuple(self.tokens), len(tokens))
+        return Outcome(self.sequence, draft, accepted, tuple(self.tokens), len(tokens), logits)
 
 
 def write(drafter: Drafter | None, texts: Sequence[Text], count: int) -> None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.core.coins import Coins
 from forerun.core.noise import Noise
 from forerun.core.tree import Draft
 from forerun.core.warp import State, Warp
 
-__all__ = ["DraftRequest", "Drafter", "Outcome"]
+__all__ = ["DraftRequest", "Drafter", "Guess", "Guesser", "Outcome", "Place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Outcome:
         accepted: The draft's nodes that stay in the text, a path from below the root.
         tokens: Prompt and output, the round's new tokens included.
         emitted: How many tokens the round added.
+        logits: The target's, float32 [1 + nodes, vocabulary]: the root's row, then each node's.
+            They are gone after the call.
     """
 
     sequence: int
@@ -65,6 +70,7 @@ class Outcome:
     accepted: tuple[int, ...]
     tokens: Sequence[int]
     emitted: int
+    logits: NDArray[np.float32]
 
 
 @runtime_checkable
@@ -102,4 +108,49 @@ class Drafter(Protocol):
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Learn what became of drafts, and follow the texts' new tokens."""
+        ...
+
+
+class Guess(NamedTuple):
+    """One token that may follow, and how sure its drafter is.
+
+    Attributes:
+        token: The token.
+        confidence: The drafter's own probability that it is the target's next one, in [0, 1]. What
+            that is worth is found out by counting, not taken on trust.
+        drafter: Whose guess.
+        rank: Which of that drafter's guesses at this place, from 0.
+    """
+
+    token: int
+    confidence: float
+    drafter: str
+    rank: int
+
+
+class Place(Protocol):
+    """Where a text may stand after the root and some guesses: what is expected to follow there."""
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        """Return what may follow, each drafter's best guess first; none is a fine answer.
+
+        Args:
+            most: How many of each drafter, at most.
+        """
+        ...
+
+    def after(self, token: int) -> Place:
+        """Return the place one token further."""
+        ...
+
+
+@runtime_checkable
+class Guesser(Drafter, Protocol):
+    """A drafter that can be asked place by place, at next to no cost.
+
+    So somebody else can grow its draft, into the shape that pays; all it proposes are points.
+    """
+
+    def place(self, request: DraftRequest) -> Place:
+        """Return the root's place. It holds until the text goes on."""
         ...

@@ -52,7 +52,7 @@ def run_round(
         path = [start, *(start + 1 + node for node in verdict.accepted[: emitted - 1])]
         assert request.sequence is not None
         target.commit(request.sequence, path)
-        outcomes.append(Outcome(request.name, draft, kept, tuple(request.tokens), emitted))
+        outcomes.append(Outcome(request.name, draft, kept, tuple(request.tokens), emitted, part))
         request.round += 1
     _observe(drafters, outcomes)
     _clock(requests, (begun, drafted, scored, time.perf_counter()))
