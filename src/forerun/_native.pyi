@@ -33,13 +33,12 @@ class Warp:
     def choose(
         self,
         logits: NDArray[np.float32],
+        places: Sequence[tuple[int, dict[int, int], bool, int, int]],
         prompt: NDArray[np.uint32],
-        counts: dict[int, int],
-        bans_stops: bool,
         seed: int,
         sample: int,
-        position: int,
-    ) -> int | None: ...
+        threads: int,
+    ) -> list[int | None]: ...
     def scores(
         self,
         logits: NDArray[np.float32],
@@ -149,6 +148,7 @@ class Pass:
         sequence_of: Sequence[int],
         tokens: Sequence[int],
         parents: Sequence[int],
+        positions: Sequence[int],
         turns: tuple[NDArray[np.float32], NDArray[np.float32]],
         asked: Sequence[int],
         logits: NDArray[np.float32],

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forerun.config import Sampling
 from forerun.core.noise import Noise
-from forerun.core.warp import Law, Scores, State, Warp
+from forerun.core.warp import Law, Place, Scores, State, Warp
 from forerun.errors import NativeModuleError, OptionError
 from forerun.fork_lock import fork_lock
 
@@ -172,14 +172,21 @@ class NativeWarp(Warp):
         self._prompt: frozenset[int] = frozenset()
         self._prompt_ids = np.empty(0, np.uint32)
 
-    def token(self, logits: NDArray[np.float32], state: State, noise: Noise, position: int) -> int:
-        """Return the target's token without warping, or making noise for, what can't win."""
-        token = None
+    def tokens(
+        self, logits: NDArray[np.float32], places: Sequence[Place], noise: Noise
+    ) -> list[int | None]:
+        """Return the target's tokens without warping, or making noise for, what can't win."""
         # Numbers from elsewhere, as in the audit, are the slow twin's.
-        if type(noise) is NativeNoise and logits.dtype == np.float32:
-            place = noise.seed, noise.sample, position
-            token = self._warp.choose(np.ascontiguousarray(logits), *self._text(state), *place)
-        return super().token(logits, state, noise, position) if token is None else token
+        if type(noise) is not NativeNoise or logits.dtype != np.float32:
+            return super().tokens(logits, places, noise)
+        prompt, asked = self._prompt_ids, []
+        for row, state, position, guess in places:
+            prompt, counts, bans_stops = self._text(state)
+            asked.append((row, counts, bans_stops, position, -1 if guess is None else guess))
+        rows = np.ascontiguousarray(logits)
+        place = noise.seed, noise.sample
+        chosen: list[int | None] = self._warp.choose(rows, asked, prompt, *place, self._threads)
+        return chosen
 
     def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
         """Return the log-weights of the law of the next token."""

@@ -115,19 +115,20 @@ class SignalCheck {
 
 void score(Pass& pass, std::vector<std::shared_ptr<KVSequence>> sequences,
            std::vector<int> sequence_of, std::vector<int> tokens, std::vector<int> parents,
-           std::pair<Rows, Rows> turns, std::vector<int> asked, Result logits,
-           std::vector<int> layers, std::vector<Result> hidden,
+           std::vector<int> positions, std::pair<Rows, Rows> turns, std::vector<int> asked,
+           Result logits, std::vector<int> layers, std::vector<Result> hidden,
            std::shared_ptr<Product> head) {
   const Shape& shape = pass.network().shape;
-  const std::size_t rows = tokens.size();
+  const std::size_t rows = tokens.size(), table = turns.first.shape(0);
   for (const Rows& part : {turns.first, turns.second}) {
-    if (part.shape(0) != rows || part.shape(1) != shape.pairs) {
+    if (part.shape(0) != table || part.shape(1) != shape.pairs) {
       throw nb::value_error("turns of a wrong shape");
     }
   }
   check_shape(logits, asked.size(), head ? head->outputs() : shape.vocab);
   Batch batch{{}, std::move(sequence_of), std::move(tokens), std::move(parents),
-              turns.first.data(), turns.second.data(), std::move(asked), logits.data(),
+              std::move(positions), turns.first.data(), turns.second.data(), table,
+              std::move(asked), logits.data(),
               std::move(layers), {}, head.get(), SignalCheck()};
   for (const auto& sequence : sequences) batch.sequences.push_back(sequence.get());
   if (std::set<KVSequence*>(batch.sequences.begin(), batch.sequences.end()).size() !=
@@ -203,7 +204,8 @@ void bind_pass(nb::module_& m) {
       .def_prop_ro("kv_bytes_per_token", &kv_bytes_per_token,
                    "Keys and values that a pass reads for each token of a sequence.")
       .def("open", [](const Pass& pass) { return std::make_shared<KVSequence>(pass.kv_shape()); })
-      .def("score", &score, "sequences"_a, "sequence_of"_a, "tokens"_a, "parents"_a, "turns"_a,
+      .def("score", &score, "sequences"_a, "sequence_of"_a, "tokens"_a, "parents"_a,
+           "positions"_a, "turns"_a,
            "asked"_a, "logits"_a, "layers"_a, "hidden"_a, "head"_a = nb::none());
 }
 

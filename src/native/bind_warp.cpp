@@ -3,11 +3,14 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,7 +30,7 @@ using Numbers = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Logits = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Tokens = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ids = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Numbers owned(std::unique_ptr<double[]> row, std::size_t size) {
   double* const data = row.get();
@@ -35,7 +38,7 @@ Numbers owned(std::unique_ptr<double[]> row, std::size_t size) {
   return Numbers(data, {size}, owner);
 }
 
-TextSoFar text_of(const Tokens& prompt, const nb::dict& counts, bool bans_stops) {
+TextSoFar text_of(const Ids& prompt, const nb::dict& counts, bool bans_stops) {
   TextSoFar text{prompt.data(), prompt.shape(0), {}, bans_stops};
   text.counts.reserve(counts.size());
   for (const auto& [token, times] : counts) {
@@ -48,17 +51,48 @@ void check(const Warp& warp, const Logits& logits) {
   if (logits.shape(0) != warp.vocab_size()) throw std::invalid_argument("a row of a wrong size");
 }
 
-std::optional<std::size_t> choose(const Warp& warp, const Logits& logits, const Tokens& prompt,
-                                  const nb::dict& counts, bool bans_stops, std::uint64_t seed,
-                                  std::uint32_t sample, std::uint32_t position) {
-  check(warp, logits);
-  const TextSoFar text = text_of(prompt, counts, bans_stops);
-  std::size_t token = 0;
-  const RowState state = warp.choose(logits.data(), text, {seed, sample, position}, token);
-  return state == RowState::sound ? std::optional(token) : std::nullopt;
+// A row, the text before the token that it chooses (counts, whether stops are banned), the token's
+// position, and what it is guessed to be.
+using Place = std::tuple<std::size_t, nb::dict, bool, std::uint32_t, std::int64_t>;
+
+using Tokens = std::vector<std::optional<std::size_t>>;
+
+// Chooses at as many places together as there are threads, up to the first guess that fails.
+Tokens choose(const Warp& warp, const Rows& logits, const std::vector<Place>& places,
+              const Ids& prompt, std::uint64_t seed, std::uint32_t sample, std::size_t threads) {
+  const std::size_t size = warp.vocab_size();
+  if (logits.shape(1) != size) throw std::invalid_argument("rows of a wrong size");
+  struct Asked {
+    const float* row;
+    TextSoFar text;
+    NoiseAddress at;
+    std::int64_t guess;
+  };
+  std::vector<Asked> asked;
+  asked.reserve(places.size());
+  for (const auto& [row, counts, bans_stops, position, guess] : places) {
+    if (row >= logits.shape(0)) throw std::invalid_argument("a row that is not there");
+    asked.push_back({logits.data() + row * size, text_of(prompt, counts, bans_stops),
+                     {seed, sample, position}, guess});
+  }
+  Tokens chosen(asked.size());
+  const Released released;
+  for (std::size_t first = 0, last; first < asked.size(); first = last) {
+    last = std::min(first + std::max<std::size_t>(threads, 1), asked.size());
+    for_rows(last - first, threads, [&](std::size_t i) {
+      const Asked& one = asked[first + i];
+      std::size_t token = 0;
+      if (warp.choose(one.row, one.text, one.at, token) != RowState::sound) return;
+      chosen[first + i] = token;
+    });
+    for (std::size_t i = first; i < last; ++i) {
+      if (!chosen[i] || static_cast<std::int64_t>(*chosen[i]) != asked[i].guess) return chosen;
+    }
+  }
+  return chosen;
 }
 
-std::optional<Numbers> scores(const Warp& warp, const Logits& logits, const Tokens& prompt,
+std::optional<Numbers> scores(const Warp& warp, const Logits& logits, const Ids& prompt,
                               const nb::dict& counts, bool bans_stops) {
   check(warp, logits);
   auto row = std::make_unique<double[]>(warp.vocab_size());
@@ -109,9 +143,10 @@ void bind_warp(nb::module_& m) {
   nb::class_<Warp>(m, "Warp", "The warp of one request; twin of core.warp.Warp.")
       .def("__init__", &make_warp, nb::kw_only(), "vocab_size"_a, "temperature"_a, "top_k"_a,
            "top_p"_a, "least_score"_a, "penalties"_a, "shift"_a.none(), "stops"_a)
-      .def("choose", &choose, "logits"_a.noconvert(), "prompt"_a.noconvert(), "counts"_a,
-           "bans_stops"_a, "seed"_a, "sample"_a, "position"_a,
-           "The token that law and noise choose; None if the row holds no law.")
+      .def("choose", &choose, "logits"_a.noconvert(), "places"_a, "prompt"_a.noconvert(),
+           "seed"_a, "sample"_a, "threads"_a,
+           "The tokens that law and noise choose, up to the first that is not as guessed; None "
+           "behind it, and where a row holds no law.")
       .def("scores", &scores, "logits"_a.noconvert(), "prompt"_a.noconvert(), "counts"_a,
            "bans_stops"_a, "Warped log-weights, float64; None if the row holds no law.");
   m.def(

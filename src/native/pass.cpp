@@ -52,10 +52,11 @@ bool Pass::score(const Batch& batch) {
 void Pass::check(const Batch& batch) const {
   const std::size_t rows = batch.tokens.size();
   if (batch.sequence_of.size() != rows || batch.parents.size() != rows ||
-      batch.hidden.size() != batch.layers.size()) {
+      batch.positions.size() != rows || batch.hidden.size() != batch.layers.size()) {
     throw std::invalid_argument("lists of different lengths");
   }
   demand_below(batch.tokens, network_.shape.vocab);
+  demand_below(batch.positions, batch.table);
   demand_below(batch.sequence_of, batch.sequences.size());
   demand_below(batch.asked, rows);
   demand_below(batch.layers, network_.layers.size() + 1);
@@ -260,7 +261,10 @@ void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, s
     const float factor = row_math().rms_factor(from, shape.epsilon, size);
     row_math().scale(from, factor, norm.data(), size, from);
   }
-  if (weights.turns) turn(from, batch.cosines + row * shape.pairs, batch.sines + row * shape.pairs);
+  if (weights.turns) {
+    const std::size_t at = index(batch.positions[row]) * shape.pairs;
+    turn(from, batch.cosines + at, batch.sines + at);
+  }
   if (is_query) {
     attention_.set_query(row, head, from);
     return;

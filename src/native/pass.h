@@ -18,8 +18,10 @@ struct Batch {
   std::vector<int> sequence_of;        // of each row: index in `sequences`
   std::vector<int> tokens;
   std::vector<int> parents;            // an earlier row of the pass, or -1
-  const float* cosines;                // [rows][pairs], of each row's position
+  std::vector<int> positions;
+  const float* cosines;                // [table][pairs], of each position
   const float* sines;
+  std::size_t table;
   std::vector<int> asked;              // rows whose logits are wanted
   float* logits;                       // [asked][vocab], or what the head has
   std::vector<int> layers;             // whose hidden states are wanted; the last enters the norm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,6 +38,10 @@ def test_paths_depths_and_children_agree_with_the_parents(parents: tuple[int, ..
         assert index in draft.children(parent)
     for index in range(ROOT, len(parents)):
         assert draft.children(index) == tuple(i for i, p in enumerate(parents) if p == index)
+        line = draft.first_line(index)
+        assert line[0] == index
+        assert draft.children(line[-1]) == ()
+        assert all(draft.children(a)[0] == b for a, b in pairwise(line))
     assert draft.is_chain == (parents == tuple(range(-1, len(parents) - 1)))
 
 

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from forerun import native
 from forerun.config import Sampling
 from forerun.core.noise import Noise
+from forerun.core.scored import ScoredDraft
 from forerun.core.softmax import exponential
-from forerun.core.warp import State, Warp
+from forerun.core.tree import ROOT, Draft
+from forerun.core.warp import Place, State, Warp
 from forerun.errors import EngineError, OptionError
 from forerun.native import NativeNoise, NativeWarp, fast_warp, load
 
@@ -212,6 +214,61 @@ def test_rows_are_normalised_alike_on_any_number_of_threads(size: int, threads: 
     assert fast.log_normalisers(rows, []) == []
     alone = [fast.log_normalisers(rows[i : i + 1], [0])[0] for i in asked]
     assert found == alone
+
+
+LINE = [Sampling.make(), Sampling.make(temperature=1), Sampling.make(temperature=1, top_p=0.9)]
+
+
+@pytest.mark.parametrize("options", LINE)
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("fails_at", [0, 1, 4, 5])
+def test_tokens_along_a_line_are_those_of_each_place(
+    options: Sampling, threads: int, fails_at: int
+) -> None:
+    """Up to the first guess that fails; what is behind it is right or left out."""
+    rows = np.stack([row_of("model", 500) * (i + 1) for i in range(5)])
+    fast, noise, state = NativeWarp(options, 500, threads=threads), NativeNoise(3), State()
+    order = [2, 0, 4, 4, 1]
+    alone = [fast.token(rows[row], state, noise, 7 + i) for i, row in enumerate(order)]
+    guesses = [t + (i == fails_at) for i, t in enumerate(alone)]
+    places = [
+        Place(row, state, 7 + i, guess)
+        for i, (row, guess) in enumerate(zip(order, guesses, strict=True))
+    ]
+    found = fast.tokens(rows, places, noise)
+    needed = fails_at + 1
+    assert found[:needed] == alone[:needed]
+    assert all(f in (a, None) for f, a in zip(found, alone, strict=True))
+    assert found[needed + threads - 1 :] == [None] * len(found[needed + threads - 1 :])
+
+
+@pytest.mark.parametrize("options", [*LINE, Sampling.make(temperature=1, presence_penalty=2)])
+def test_a_scored_draft_gives_both_twins_tokens(options: Sampling) -> None:
+    """At all nodes of a tree, first along its lines and then in any order; a broken row is told."""
+    draft = Draft.merged([[1, 2, 3, 4], [1, 5], [6, 7]], "test")
+    rows = np.stack([row_of("model", 40) * (1 + i % 3) for i in range(len(draft) + 1)])
+    for order in (range(ROOT, len(draft)), [*reversed(range(ROOT, len(draft)))]):
+        slow, fast = (
+            ScoredDraft(draft, rows, warp, warp.start([3]), 9)
+            for warp in (Warp(options, 40), NativeWarp(options, 40, threads=2))
+        )
+        for node in order:
+            for position in (9 + draft.depth(node), 0):
+                expected = slow.token(node, Noise(4), position)
+                assert fast.token(node, NativeNoise(4), position) == expected
+    rows[0, 7] = np.nan
+    with pytest.raises(EngineError, match="NaN"):
+        ScoredDraft(draft, rows, NativeWarp(options, 40), State(), 9).token(ROOT, NativeNoise(1), 9)
+
+
+def test_a_line_of_rows_that_are_not_there_is_an_error() -> None:
+    """Memory outside of the logits is never touched."""
+    warp, noise = NativeWarp(Sampling.make(), 4), NativeNoise(0)
+    for row in (2, -1):
+        with pytest.raises((ValueError, TypeError)):
+            warp.tokens(np.zeros((2, 4), np.float32), [Place(row, State(), 0)], noise)
+    with pytest.raises(ValueError, match="wrong size"):
+        warp.tokens(np.zeros((2, 5), np.float32), [Place(0, State(), 0)], noise)
 
 
 def test_callers_share_the_threads_or_do_without() -> None:

@@ -12,6 +12,7 @@ from forerun.errors import NotEnoughMemoryError
 from forerun.models.model import Model, load_model
 from forerun.targets import pass_memory
 from forerun.targets.protocol import Row, Target
+from forerun.targets.rotary_table import RotaryTable
 from forerun.targets.table import TARGETS, open_target
 from models.tiny_gguf import Tiny
 
@@ -64,7 +65,7 @@ def test_memory_that_ends_all_the_same_is_an_error_of_ours(
         raise MemoryError
 
     with monkeypatch.context() as poor:
-        poor.setattr(target, "_rotary", end)
+        poor.setattr(RotaryTable, "through", end)
         with pytest.raises(NotEnoughMemoryError, match="pass of 1 rows needs more memory"):
             target.score([Row(sequence, 1, 2, -1)])
     np.testing.assert_array_equal(target.score([Row(sequence, 1, 2, -1)]).logits, expected)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.noise import Noise
 from forerun.core.tree import ROOT, Draft
-from forerun.core.warp import Law, Scores, State, Warp, law
+from forerun.core.warp import Law, Place, Scores, State, Warp, law
 from forerun.errors import EngineError
 
 __all__ = ["ScoredDraft"]
@@ -40,6 +42,8 @@ class ScoredDraft:
         self.position = position
         self._states = {ROOT: state}
         self._laws: dict[int, Law] = {}
+        # By node, position and noise; None is for what the warp must be asked by itself.
+        self._tokens: dict[tuple[int, int, Noise], int | None] = {}
 
     def state(self, node: int) -> State:
         """Return the warp's state after the path to `node`."""
@@ -54,7 +58,23 @@ class ScoredDraft:
 
     def token(self, node: int, noise: Noise, position: int) -> int:
         """Return the target's token after `node`, which stands at `position`."""
+        if (node, position, noise) not in self._tokens:
+            self._choose(self.draft.first_line(node), noise, position)
+        token = self._tokens[node, position, noise]
+        if token is not None:
+            return token
         return self.warp.token(self.logits[node + 1], self.state(node), noise, position)
+
+    def _choose(self, line: Sequence[int], noise: Noise, position: int) -> None:
+        """Look along a line of nodes, the first of which stands at `position`, in one go."""
+        guesses = [*(self.draft.nodes[node].token for node in line[1:]), None]
+        places = [
+            Place(node + 1, self.state(node), position + i, guess)
+            for i, (node, guess) in enumerate(zip(line, guesses, strict=True))
+        ]
+        tokens = self.warp.tokens(self.logits, places, noise)
+        for node, place, token in zip(line, places, tokens, strict=True):
+            self._tokens[node, place.position, noise] = token
 
     def law(self, node: int) -> Law:
         """Return p after `node`: float64 [vocabulary]; do not write to it."""

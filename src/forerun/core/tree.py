@@ -32,8 +32,10 @@ class Node:
 
     def __post_init__(self) -> None:
         # Plain integers, whatever numpy kind a drafter computed with: events become JSON.
-        object.__setattr__(self, "token", operator.index(self.token))
-        object.__setattr__(self, "parent", operator.index(self.parent))
+        for name in ("token", "parent"):
+            number = getattr(self, name)
+            if type(number) is not int:
+                object.__setattr__(self, name, operator.index(number))
         if not self.proposal.probability(self.token) > 0.0:
             raise EngineError(f"Token {self.token} can't have been drawn from its own proposal.")
 
@@ -94,6 +96,13 @@ class Draft:
             path.append(node)
             node = self.nodes[node].parent
         return tuple(reversed(path))
+
+    def first_line(self, node: int) -> list[int]:
+        """Return `node`, its first child, that one's first child and so on, to the end."""
+        line = [node]
+        while children := self._children.get(line[-1]):
+            line.append(children[0])
+        return line
 
     def depth(self, node: int) -> int:
         """Return how many drafted tokens lead to `node`: 0 at ROOT."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from forerun.core.noise import Noise
 from forerun.core.softmax import log_normaliser, softmax
 from forerun.errors import EngineError, OptionError
 
-__all__ = ["Law", "Scores", "State", "Warp", "law", "likeliest"]
+__all__ = ["Law", "Place", "Scores", "State", "Warp", "law", "likeliest"]
 
 Scores = NDArray[np.float64]
 """float64 [vocabulary]: log-weights up to a constant, -inf where the warp left nothing."""
@@ -51,6 +52,22 @@ class State:
         if self.counting:
             counts = {**counts, token: counts.get(token, 0) + 1}
         return State(self.generated + 1, self.prompt, counts, self.counting)
+
+
+class Place(NamedTuple):
+    """Where a token is chosen.
+
+    Attributes:
+        row: Which row of the logits scores it.
+        state: Of the text before it.
+        position: Its own, for the noise's address.
+        guess: Where the next place counts on this token; no token is it where none does.
+    """
+
+    row: int
+    state: State
+    position: int
+    guess: int | None = None
 
 
 class Warp:
@@ -155,8 +172,25 @@ class Warp:
     # gives the same bits; core itself knows numpy only.
 
     def token(self, logits: NDArray[np.float32], state: State, noise: Noise, position: int) -> int:
-        """Return the target's token at `position`: argmax(log p + g), ties to the lowest id."""
-        return noise.draw(self.scores(logits, state), position)
+        """Return the target's token at `position`: argmax(log p + g), ties to the lowest id.
+
+        Raises:
+            EngineError: As `weigh`.
+        """
+        (token,) = self.tokens(logits[np.newaxis], [Place(0, state, position)], noise)
+        return noise.draw(self.scores(logits, state), position) if token is None else token
+
+    def tokens(
+        self, logits: NDArray[np.float32], places: Sequence[Place], noise: Noise
+    ) -> list[int | None]:
+        """Return what `token` would at several places, or None where it must be asked itself.
+
+        Args:
+            logits: float32 [rows, vocabulary].
+            places: Along one text; those behind a guess that failed need no token.
+            noise: The text's noise.
+        """
+        return [None] * len(places)
 
     def law(self, logits: NDArray[np.float32], state: State) -> Law:
         """Return p, float64 [vocabulary]."""

@@ -275,6 +275,7 @@ class NativeTarget:
         order = {name: i for i, name in enumerate(places)}
         known = [self._sequences[name] for name in places]
         tokens = self.vocab_size if vocabulary is None else len(vocabulary.tokens)
+        positions = [row.position for row in rows]
         logits = _on_cache_lines(len(asked), tokens)
         hidden = {layer: np.empty((len(rows), width), dtype=np.float32) for layer in layers}
         for sequence in known:
@@ -284,7 +285,8 @@ class NativeTarget:
             sequence_of=[order[row.sequence] for row in rows],
             tokens=[row.token for row in rows],
             parents=[row.parent for row in rows],
-            turns=self._rotary([row.position for row in rows]),
+            positions=positions,
+            turns=self._rotary.through(max(positions, default=-1)),
             asked=asked,
             logits=logits,
             layers=layers,

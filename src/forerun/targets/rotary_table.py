@@ -28,10 +28,15 @@ class RotaryTable:
 
     def __call__(self, positions: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return cosines and sines, float32 [len(positions), pairs]."""
-        while max(positions, default=-1) >= len(self._cosines):
+        cosines, sines = self.through(max(positions, default=-1))
+        index = np.asarray(positions, dtype=np.intp)
+        return cosines[index], sines[index]
+
+    def through(self, last: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return those of all positions from 0 to `last`, and of some more: float32 [n, pairs]."""
+        while last >= len(self._cosines):
             start = len(self._cosines)
             angles = np.outer(np.arange(start, start + _BLOCK), self._frequencies)
             self._cosines = np.concatenate([self._cosines, np.cos(angles).astype(np.float32)])
             self._sines = np.concatenate([self._sines, np.sin(angles).astype(np.float32)])
-        index = np.asarray(positions, dtype=np.intp)
-        return self._cosines[index], self._sines[index]
+        return self._cosines, self._sines
