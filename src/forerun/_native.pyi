@@ -1,6 +1,6 @@
 """What the compiled module has (src/native/bind_*.cpp)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,18 +144,16 @@ class Pass:
     def open(self) -> KVSequence: ...
     def score(
         self,
-        sequences: Sequence[KVSequence],
-        sequence_of: Sequence[int],
-        tokens: Sequence[int],
-        parents: Sequence[int],
-        positions: Sequence[int],
-        turns: tuple[NDArray[np.float32], NDArray[np.float32]],
-        asked: Sequence[int],
-        logits: NDArray[np.float32],
+        rows: Sequence[tuple[int, int, int, int]],
+        sequences: dict[int, KVSequence],
+        context: int,
+        turns: Callable[[int], tuple[NDArray[np.float32], NDArray[np.float32]]],
+        asked: Sequence[int] | None,
+        room: NDArray[np.float32],
         layers: Sequence[int],
         hidden: Sequence[NDArray[np.float32]],
         head: Head | None = None,
-    ) -> None: ...
+    ) -> int | None: ...
 
 # ---- bind_machine.cpp: what the machine gives a pass
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <string>
 
 namespace forerun {
 
@@ -137,7 +138,7 @@ void KVPage::take(std::size_t place, KVPage& from, std::size_t from_place, std::
 KVSequence::KVSequence(const KVSequence& other)
     : shape_(other.shape_), length_(other.length_), pages_(other.pages_) {}
 
-void KVSequence::begin(const std::vector<int>& parents) {
+void KVSequence::begin(const std::vector<int>& parents, std::vector<int> names) {
   drop();
   std::vector<std::vector<int>> paths;
   paths.reserve(parents.size());
@@ -153,11 +154,20 @@ void KVSequence::begin(const std::vector<int>& parents) {
     pending_.push_back(std::make_unique<KVPage>(shape_));
   }
   paths_ = std::move(paths);
+  names_ = std::move(names);
 }
 
-void KVSequence::commit(const std::vector<int>& path) {
-  const std::size_t last = path.empty() ? 0 : static_cast<std::size_t>(path.back());
-  if (!path.empty() && (path.back() < 0 || last >= paths_.size() || paths_[last] != path)) {
+int KVSequence::row_called(int name) const {
+  const auto found = std::lower_bound(names_.begin(), names_.end(), name);
+  const bool is_there = names_.empty() ? name >= 0 && static_cast<std::size_t>(name) < paths_.size()
+                                       : found != names_.end() && *found == name;
+  if (!is_there) throw std::out_of_range(std::to_string(name));
+  return names_.empty() ? name : static_cast<int>(found - names_.begin());
+}
+
+void KVSequence::commit(std::vector<int> path) {
+  for (int& row : path) row = row_called(row);
+  if (!path.empty() && paths_[static_cast<std::size_t>(path.back())] != path) {
     throw std::invalid_argument("the rows are no path from the committed end");
   }
   for (std::size_t i = 0, count; i < path.size(); i += count) {
@@ -182,6 +192,7 @@ void KVSequence::rollback(std::size_t length) {
 
 void KVSequence::drop() {
   paths_.clear();
+  names_.clear();
   if (pending_.size() > most_kept) pending_.resize(most_kept);
 }
 

@@ -90,7 +90,8 @@ class KVSequence {
 
   // Starts a pass of rows with these parents (an earlier row, or -1 for the committed end), and
   // drops the last pass's rows. Throws std::invalid_argument if a parent is no earlier row.
-  void begin(const std::vector<int>& parents);
+  // `names`, in ascending order, are what `commit` calls the rows; by default 0, 1, 2, ...
+  void begin(const std::vector<int>& parents, std::vector<int> names = {});
 
   // The rows from the committed end down to `row`, itself included.
   const std::vector<int>& path(std::size_t row) const { return paths_[row]; }
@@ -99,8 +100,9 @@ class KVSequence {
   KVPage& pending(std::size_t index) { return *pending_[index]; }
 
   // Keeps these rows of the last pass, each the parent of the next, and drops the others.
-  // Throws std::invalid_argument if they are no path from the committed end.
-  void commit(const std::vector<int>& path);
+  // Throws std::invalid_argument if they are no path from the committed end, and
+  // std::out_of_range, which says the name, if one is no row of it.
+  void commit(std::vector<int> path);
 
   // Forgets all but the first `length` tokens. Throws std::invalid_argument if there are fewer.
   void rollback(std::size_t length);
@@ -109,6 +111,7 @@ class KVSequence {
   void drop();
 
  private:
+  int row_called(int name) const;
   KVPage& own_page(std::size_t index);
 
   KVShape shape_;
@@ -116,6 +119,7 @@ class KVSequence {
   std::vector<std::shared_ptr<KVPage>> pages_;
   std::vector<std::unique_ptr<KVPage>> pending_;  // as many as the largest pass so far needed
   std::vector<std::vector<int>> paths_;
+  std::vector<int> names_;  // empty: each row's own number
 };
 
 }  // namespace forerun

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "multiply.h"
+#include "shared_threads.h"
 
 namespace forerun {
 namespace {
@@ -42,11 +43,24 @@ KVShape Pass::kv_shape() const {
 
 bool Pass::score(const Batch& batch) {
   check(batch);
-  begin(batch);
-  pool_.run([&](std::size_t thread) { work(batch, thread); });
+  try {
+    begin(batch);
+    const auto in_thread = [&](std::size_t thread) { work(batch, thread); };
+    if (!run_shared(threads(), in_thread)) pool_.run(in_thread);
+  } catch (...) {
+    for (KVSequence* sequence : batch.sequences) sequence->drop();
+    throw;
+  }
   if (!is_over_) return true;
-  for (const Group& group : groups_) group.kv->drop();
+  for (KVSequence* sequence : batch.sequences) sequence->drop();
   return false;
+}
+
+void Pass::set_turns(const float* cosines, const float* sines, std::size_t positions) {
+  const std::size_t size = positions * network_.shape.pairs;
+  cosines_.assign(cosines, cosines + size);
+  sines_.assign(sines, sines + size);
+  turned_ = positions;
 }
 
 void Pass::check(const Batch& batch) const {
@@ -56,7 +70,7 @@ void Pass::check(const Batch& batch) const {
     throw std::invalid_argument("lists of different lengths");
   }
   demand_below(batch.tokens, network_.shape.vocab);
-  demand_below(batch.positions, batch.table);
+  demand_below(batch.positions, turned_);
   demand_below(batch.sequence_of, batch.sequences.size());
   demand_below(batch.asked, rows);
   demand_below(batch.layers, network_.layers.size() + 1);
@@ -76,7 +90,7 @@ void Pass::begin(const Batch& batch) {
   is_over_ = false;
   groups_.assign(batch.sequences.size(), {});
   local_.resize(rows_);
-  std::vector<std::vector<int>> parents(groups_.size());
+  std::vector<std::vector<int>> parents(groups_.size()), names(groups_.size());
   for (std::size_t row = 0; row < rows_; ++row) {
     const std::size_t of = index(batch.sequence_of[row]);
     const int parent = batch.parents[row];
@@ -87,10 +101,11 @@ void Pass::begin(const Batch& batch) {
     local_[row] = groups_[of].rows.size();
     parents[of].push_back(parent < 0 ? -1 : static_cast<int>(local_[index(parent)]));
     groups_[of].rows.push_back(row);
+    names[of].push_back(static_cast<int>(row));
   }
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     groups_[i].kv = batch.sequences[i];
-    groups_[i].kv->begin(parents[i]);
+    groups_[i].kv->begin(parents[i], std::move(names[i]));
   }
   const Shape& shape = network_.shape;
   attention_.prepare(groups_, rows_);
@@ -263,7 +278,7 @@ void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, s
   }
   if (weights.turns) {
     const std::size_t at = index(batch.positions[row]) * shape.pairs;
-    turn(from, batch.cosines + at, batch.sines + at);
+    turn(from, cosines_.data() + at, sines_.data() + at);
   }
   if (is_query) {
     attention_.set_query(row, head, from);

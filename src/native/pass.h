@@ -19,11 +19,8 @@ struct Batch {
   std::vector<int> tokens;
   std::vector<int> parents;            // an earlier row of the pass, or -1
   std::vector<int> positions;
-  const float* cosines;                // [table][pairs], of each position
-  const float* sines;
-  std::size_t table;
   std::vector<int> asked;              // rows whose logits are wanted
-  float* logits;                       // [asked][vocab], or what the head has
+  float* logits = nullptr;                       // [asked][vocab], or what the head has
   std::vector<int> layers;             // whose hidden states are wanted; the last enters the norm
   std::vector<float*> hidden;          // each [rows][width]
   const Product* head = nullptr;       // null: the network's
@@ -38,6 +35,10 @@ class Pass {
   const Network& network() const { return network_; }
   std::size_t threads() const { return pool_.threads(); }
   KVShape kv_shape() const;
+
+  // Turns of all positions from 0 on: [positions][pairs].
+  void set_turns(const float* cosines, const float* sines, std::size_t positions);
+  std::size_t turned() const { return turned_; }  // how many positions
 
   // Scores the rows; their keys and values wait in the sequences. One thread may call at a time.
   // False if it was over early: then no row waits and the results mean nothing.
@@ -68,11 +69,13 @@ class Pass {
 
   Network network_;
   KVType type_;
-  ThreadPool pool_;
+  ThreadPool pool_;  // for when others use the shared threads
   Barrier barrier_;
   Attention attention_;
   std::vector<Group> groups_;
   std::vector<std::size_t> local_;  // of each row: its place among its sequence's rows
+  std::vector<float> cosines_, sines_;
+  std::size_t turned_ = 0;
   std::size_t rows_ = 0;
   bool is_over_ = false;
   // Of each thread, [rows][width]: the residual stream. All threads keep the whole of it, rather

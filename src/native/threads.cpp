@@ -9,6 +9,9 @@ namespace forerun {
 namespace {
 
 constexpr int spins = 1000;  // some 15 microseconds
+// A thread that has worked waits longer for the next order, about as long as Python is busy with
+// what came of the last one: to wake it takes 20 to 90 microseconds.
+constexpr int idle_spins = 20 * spins;
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -81,16 +84,20 @@ struct ThreadPool::Crew {
     }
   }
 
-  // Waits for an order later than `seen`: awake for a while, then asleep.
+  // Waits for an order later than `seen`: awake for a while, then asleep, and awake again if told.
   std::uint32_t next_order(std::uint32_t seen) {
-    for (int i = 0; i < spins; ++i) {
-      const std::uint32_t latest = order.load(std::memory_order_acquire);
-      if (latest != seen) return latest;
-      pause();
+    for (;;) {
+      for (int i = 0; i < idle_spins; ++i) {
+        const std::uint32_t latest = order.load(std::memory_order_acquire);
+        if (latest != seen) return latest;
+        pause();
+      }
+      std::unique_lock<std::mutex> lock(mutex);
+      const std::uint32_t told = alarms;
+      called.wait(lock, [&] {
+        return order.load(std::memory_order_acquire) != seen || alarms != told;
+      });
     }
-    std::unique_lock<std::mutex> lock(mutex);
-    called.wait(lock, [&] { return order.load(std::memory_order_acquire) != seen; });
-    return order.load(std::memory_order_acquire);
   }
 
   const pid_t process;
@@ -98,6 +105,7 @@ struct ThreadPool::Crew {
   std::mutex mutex;
   std::condition_variable called;
   std::atomic<std::uint32_t> order{0};
+  std::uint32_t alarms = 0;  // guarded by `mutex`
   const std::function<void(std::size_t)>* work = nullptr;
   bool is_over = false;
   std::vector<std::thread> members;
@@ -125,6 +133,15 @@ void ThreadPool::run(const std::function<void(std::size_t)>& work) {
   crew_->called.notify_all();
   work(0);
   crew_->done.wait();
+}
+
+void ThreadPool::wake() {
+  if (!crew_ || crew_->process != getpid()) return;
+  {
+    const std::lock_guard<std::mutex> lock(crew_->mutex);
+    ++crew_->alarms;
+  }
+  crew_->called.notify_all();
 }
 
 }  // namespace forerun

@@ -56,6 +56,9 @@ class ThreadPool {
   // Throws std::system_error if the system gives no more threads; nothing has been called then.
   void run(const std::function<void(std::size_t)>& work);
 
+  // Tells threads that sleep that `run` will be called in a moment.
+  void wake();
+
  private:
   struct Crew;
   std::size_t threads_;

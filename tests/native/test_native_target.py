@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -26,6 +28,7 @@ from forerun.errors import (
 )
 from forerun.models.gguf_file import GGUFFile
 from forerun.models.model import load_model
+from forerun.targets.checks import check_rows
 from forerun.targets.native import NativeTarget
 from forerun.targets.protocol import Row, Scores, Target
 from forerun.targets.reference import ReferenceTarget
@@ -333,6 +336,45 @@ def test_impossible_questions(tmp_path: Path) -> None:
     assert list(target._sequences) == [row[0].sequence]
 
 
+def complaint(ask: Callable[[], object]) -> str | None:
+    """What is wrong, if anything is."""
+    try:
+        ask()
+    except EngineError as error:
+        return str(error)
+    return None
+
+
+def test_wrong_rows_are_told_as_by_every_target(tmp_path: Path) -> None:
+    """The compiled pass refuses just those that the checks refuse, in their words."""
+    target = NativeTarget(load_model(CASES["llama"].write(tmp_path / "tiny.gguf")), context=9)
+    lengths = {target.open([1, 2]): 2, target.open([3]): 1}
+    random, told = Random(0), set()
+    numbers = [-(2**70), -(2**31), -2, -1, 0, 1, 2, 3, 8, 9, 299, 300, 2**31, 2**63, 2**70]
+    for _ in range(2000):
+        rows: list[Row] = []
+        for i in range(random.randint(1, 4)):
+            name, parent = random.choice(list(lengths)), random.randint(-1, i - 1)
+            if parent >= 0:
+                name = rows[parent].sequence
+            at = lengths.get(name, 0) if parent < 0 else rows[parent].position + 1
+            row = Row(name, random.randrange(300), at, parent)
+            if random.random() < 0.2:
+                field = random.choice(Row._fields)
+                row = row._replace(**{field: random.choice(numbers)})
+            rows.append(row)
+        expected = complaint(partial(check_rows, rows, lengths, 300, 9))
+        assert complaint(partial(target.score, rows)) == expected
+        told.add(expected and re.sub(r"-?\d+", "", expected))
+    assert len(told) == 6, told  # five complaints, and none
+    numpys = [Row(*map(np.int32, (0, 5, 2, -1))), Row(*map(np.int64, (0, 6, 3, 0)))]
+    plain = target.score([Row(*map(int, row)) for row in numpys]).logits
+    np.testing.assert_array_equal(target.score(tuple(numpys)).logits, plain)
+    for wrong in ([Row(0, 1.5, 2, -1)], [(0, 1, 2)], [None], None):
+        with pytest.raises(TypeError):
+            target.score(wrong)  # type: ignore[arg-type]
+
+
 def test_an_interrupted_open_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,9 +472,9 @@ def test_a_pass_ends_at_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     tiny = Tiny(width=256, heads=4, head_dim=64, inner=1024, layers=40, context=2000)
     target = NativeTarget(load_model(tiny.write(tmp_path / "slow.gguf")), threads=2)
     sequence = target.open([1, 2, 3])
-    room = np.full((1, target.vocab_size), np.nan, dtype=np.float32)
+    room = np.full(target.vocab_size + 16, np.nan, dtype=np.float32)
     rows = as_rows(sequence, 3, [(5, i - 1) for i in range(1500)])
-    monkeypatch.setattr("forerun.targets.native._on_cache_lines", lambda rows, columns: room)
+    monkeypatch.setattr("forerun.targets.native._room", lambda floats: room)
     before = signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:

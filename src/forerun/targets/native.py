@@ -24,7 +24,7 @@ from forerun.native import load
 from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
 from forerun.targets.loading import load_weights
 from forerun.targets.native_weights import check_types, pack_head, packing
-from forerun.targets.pass_memory import pass_memory
+from forerun.targets.pass_memory import PassMemory
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.rotary_table import RotaryTable
 
@@ -36,6 +36,7 @@ __all__ = ["NativeTarget", "Vocabulary"]
 Array = NDArray[np.float32]
 _PREFILL_ROWS = 256
 _MOST_THREADS = 256
+_LINE = 16  # floats
 
 
 class Vocabulary(NamedTuple):
@@ -48,14 +49,6 @@ class Vocabulary(NamedTuple):
 
     tokens: NDArray[np.int64]
     head: _native.Head
-
-
-class _Sequence:
-    """One sequence: its keys and values, and where its rows stood in the last pass that had any."""
-
-    def __init__(self, cache: _native.KVSequence) -> None:
-        self.cache = cache
-        self.pending: dict[int, int] = {}
 
 
 class NativeTarget:
@@ -109,7 +102,8 @@ class NativeTarget:
             _shape(architecture), layers, ends, kv_bits or 16, threads or _usable_cores()
         )
         self._rotary = RotaryTable(architecture.rope)
-        self._sequences: dict[int, _Sequence] = {}
+        self._memory = PassMemory(architecture)
+        self._sequences: dict[int, _native.KVSequence] = {}
         self._next_name = 0
         self._lock = fork_lock(1)
 
@@ -162,7 +156,7 @@ class NativeTarget:
 
     def length(self, sequence: int) -> int:
         """Return how many tokens of the sequence are committed."""
-        return self._known(sequence).cache.length
+        return self._known(sequence).length
 
     def score(
         self,
@@ -182,14 +176,33 @@ class NativeTarget:
             OptionError: The system refuses to start so many threads.
             NotEnoughMemoryError: So many rows need more memory than there is.
         """
-        asked = range(len(rows)) if logits is None else logits
-        with self._lock, pass_memory(self._architecture, len(rows), len(asked)):
-            self._check(rows, asked, layers)
+        asked = len(rows) if logits is None else len(logits)
+        tokens = self.vocab_size if vocabulary is None else len(vocabulary.tokens)
+        with self._lock:
+            self._memory.check(len(rows), asked)
             try:
-                return self._score(rows, list(asked), list(dict.fromkeys(layers)), vocabulary)
+                room = _room(asked * tokens)
+                hidden = self._room_for(rows, layers)
+                start = self._pass.score(
+                    rows,
+                    self._sequences,
+                    self._context,
+                    self._rotary.through,
+                    logits,
+                    room,
+                    list(hidden),
+                    list(hidden.values()),
+                    None if vocabulary is None else vocabulary.head,
+                )
+            except MemoryError:
+                raise self._memory.at_end(len(rows)) from None
             except OSError as error:
                 what = f"threads = {self.threads}: the system starts no more of them ({error})."
                 raise OptionError(what, "Choose fewer.") from None
+            if start is None:
+                self._check(rows, range(len(rows)) if logits is None else logits, layers)
+                raise AssertionError("The compiled pass refused rows that nothing is wrong with.")
+        return Scores(room[start : start + asked * tokens].reshape(asked, tokens), hidden)
 
     def restrict(self, tokens: Sequence[int]) -> Vocabulary:
         """Pack the head for these tokens alone: passes that ask no others read less.
@@ -212,28 +225,26 @@ class NativeTarget:
         with self._lock:
             known = self._known(sequence)
             try:
-                known.cache.commit([known.pending[index] for index in path])
-            except KeyError as error:
+                known.commit(path)
+            except IndexError as error:
                 what = f"Row {error} is no pending row of sequence {sequence}."
                 raise EngineError(what) from None
             except ValueError:
                 what = f"Rows {list(path)} are no path from the committed end."
                 raise EngineError(what) from None
-            known.pending = {}
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` committed tokens."""
         with self._lock:
             known = self._known(sequence)
-            if not 0 <= length <= known.cache.length:
-                raise EngineError(f"Rollback to {length} of {known.cache.length} tokens.")
-            known.cache.rollback(length)
-            known.pending = {}
+            if not 0 <= length <= known.length:
+                raise EngineError(f"Rollback to {length} of {known.length} tokens.")
+            known.rollback(length)
 
     def fork(self, sequence: int) -> int:
         """Return a new sequence with the same committed tokens; neither sees the other's future."""
         with self._lock:
-            return self._add(self._known(sequence).cache.fork())
+            return self._add(self._known(sequence).fork())
 
     def free(self, sequence: int) -> None:
         """Give the sequence's memory back; its name is no longer known."""
@@ -245,10 +256,10 @@ class NativeTarget:
         with self._lock:
             name = self._next_name
             self._next_name += 1
-            self._sequences[name] = _Sequence(cache)
+            self._sequences[name] = cache
         return name
 
-    def _known(self, sequence: int) -> _Sequence:
+    def _known(self, sequence: int) -> _native.KVSequence:
         try:
             return self._sequences[sequence]
         except KeyError:
@@ -256,46 +267,14 @@ class NativeTarget:
 
     def _check(self, rows: Sequence[Row], asked: Sequence[int], layers: Sequence[int]) -> None:
         named = {row.sequence for row in rows} & self._sequences.keys()
-        lengths = {name: self._sequences[name].cache.length for name in named}
+        lengths = {name: self._sequences[name].length for name in named}
         check_rows(rows, lengths, self.vocab_size, self.context_length)
         check_asked(len(rows), asked, layers, self._architecture.num_layers)
 
-    def _score(
-        self,
-        rows: Sequence[Row],
-        asked: list[int],
-        layers: list[int],
-        vocabulary: Vocabulary | None,
-    ) -> Scores:
-        width = self._architecture.width
-        places: dict[int, dict[int, int]] = {}
-        for index, row in enumerate(rows):
-            of_sequence = places.setdefault(row.sequence, {})
-            of_sequence[index] = len(of_sequence)
-        order = {name: i for i, name in enumerate(places)}
-        known = [self._sequences[name] for name in places]
-        tokens = self.vocab_size if vocabulary is None else len(vocabulary.tokens)
-        positions = [row.position for row in rows]
-        logits = _on_cache_lines(len(asked), tokens)
-        hidden = {layer: np.empty((len(rows), width), dtype=np.float32) for layer in layers}
-        for sequence in known:
-            sequence.pending = {}
-        self._pass.score(
-            sequences=[sequence.cache for sequence in known],
-            sequence_of=[order[row.sequence] for row in rows],
-            tokens=[row.token for row in rows],
-            parents=[row.parent for row in rows],
-            positions=positions,
-            turns=self._rotary.through(max(positions, default=-1)),
-            asked=asked,
-            logits=logits,
-            layers=layers,
-            hidden=list(hidden.values()),
-            head=None if vocabulary is None else vocabulary.head,
-        )
-        for sequence, pending in zip(known, places.values(), strict=True):
-            sequence.pending = pending
-        return Scores(logits, hidden)
+    def _room_for(self, rows: Sequence[Row], layers: Sequence[int]) -> dict[int, Array]:
+        """Make room for hidden states, each layer's once."""
+        size = len(rows), self._architecture.width
+        return {layer: np.empty(size, dtype=np.float32) for layer in layers}
 
 
 def _shape(architecture: Architecture) -> _native.Shape:
@@ -313,11 +292,9 @@ def _shape(architecture: Architecture) -> _native.Shape:
     return shape
 
 
-def _on_cache_lines(rows: int, columns: int) -> Array:
-    """Return room for rows that begin on a cache line: threads then write to none together."""
-    floats = np.empty(rows * columns + 15, dtype=np.float32)
-    start = -floats.ctypes.data // 4 % 16
-    return floats[start : start + rows * columns].reshape(rows, columns)
+def _room(floats: int) -> Array:
+    """Return room for logits from its first cache line on: threads then write to none together."""
+    return np.empty(floats + _LINE, dtype=np.float32)
 
 
 def _usable_cores() -> int:

@@ -19,7 +19,7 @@ from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
 from forerun.targets.loading import load_weights
-from forerun.targets.pass_memory import pass_memory
+from forerun.targets.pass_memory import PassMemory
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.reference_weights import LayerWeights, dequantising
 from forerun.targets.rotary_table import RotaryTable
@@ -79,6 +79,7 @@ class ReferenceTarget:
         self._context = context or architecture.context_length
         self._layers, self._ends = load_weights(model, dequantising, progress)
         self._rotary = RotaryTable(architecture.rope)
+        self._memory = PassMemory(architecture)
         self._sequences: dict[int, _Sequence] = {}
         self._next_name = 0
 
@@ -134,17 +135,18 @@ class ReferenceTarget:
             NotEnoughMemoryError: So many rows need more memory than there is.
         """
         asked = range(len(rows)) if logits is None else logits
-        # A damaged file's weights may overflow; whoever reads the logits refuses what comes of it.
-        with (
-            pass_memory(self._architecture, len(rows), len(asked)),
-            np.errstate(over="ignore", invalid="ignore"),
-        ):
+        self._memory.check(len(rows), len(asked))
+        try:
             self._check(rows, asked, layers)
-            groups = self._begin(rows)
-            stream, hidden = self._run_layers(rows, groups, layers)
-            chosen = stream[np.asarray(asked, dtype=np.intp)]
-            normed = rms_norm(chosen, self._ends.norm, self._architecture.norm_epsilon)
-            return Scores(self._ends.head(normed), hidden)
+            # A damaged file's weights may overflow; who reads the logits refuses what comes of it.
+            with np.errstate(over="ignore", invalid="ignore"):
+                groups = self._begin(rows)
+                stream, hidden = self._run_layers(rows, groups, layers)
+                chosen = stream[np.asarray(asked, dtype=np.intp)]
+                normed = rms_norm(chosen, self._ends.norm, self._architecture.norm_epsilon)
+                return Scores(self._ends.head(normed), hidden)
+        except MemoryError:
+            raise self._memory.at_end(len(rows)) from None
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
