@@ -16,9 +16,17 @@ import forerun
 from forerun import native
 from forerun.api import LanguageModel
 from forerun.core.tree import Draft
+from forerun.drafters import table
 from forerun.drafters.memory import Memoryless
-from forerun.drafters.protocol import DraftRequest
-from forerun.errors import EngineError, OptionError, PromptError, TemplateError, VocabularyError
+from forerun.drafters.protocol import Drafter, DraftRequest
+from forerun.errors import (
+    EngineError,
+    OptionError,
+    PromptError,
+    TemplateError,
+    UsageError,
+    VocabularyError,
+)
 from forerun.events import RoundEvent
 from forerun.targets.protocol import Scores
 from models.tiny_gguf import Tiny
@@ -418,3 +426,39 @@ def test_public_names_are_these() -> None:
         "load",
     ]
     assert all(getattr(forerun, name) is not None for name in forerun.__all__)
+
+
+def test_forgetting_drops_what_drafters_learned(lm: LanguageModel) -> None:
+    """The next text gets a drafter that has seen nothing; the draft model stays open."""
+    made: list[str] = []
+    before = table.make_drafter
+
+    def noted(spec: str, kit: table.DrafterKit) -> Drafter | None:
+        made.append(spec)
+        return before(spec, kit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forerun.api, "make_drafter", noted)
+        patch.setattr(LanguageModel, "_opened_draft_model", lambda self: opened.append(1) or kept)
+        opened: list[int] = []
+        kept, lm._draft_target = lm.target, None
+        for _ in range(2):
+            lm.forget()
+            for _ in range(2):
+                lm.generate(PROMPT, drafter="model", max_tokens=3)
+        lm._draft_target = None
+        lm.forget()
+    assert made == ["model", "model"]
+    assert opened == [1]
+
+
+def test_forgetting_waits_for_no_text(lm: LanguageModel) -> None:
+    """A text under way refuses it and goes on; one that nobody holds is no hindrance."""
+    lm.stream(PROMPT, max_tokens=9)
+    stream = lm.stream(PROMPT, drafter="suffix", max_tokens=9, ignore_eos=True)
+    next(iter(stream))
+    held = lm.stream(PROMPT, drafter="suffix", max_tokens=9, ignore_eos=True)
+    with pytest.raises(UsageError, match="1 text is being written"):
+        lm.forget()
+    assert len(held.finished().token_ids) == 9
+    lm.forget()

@@ -25,7 +25,13 @@ from forerun.drafters.protocol import Drafter
 from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_drafter
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
-from forerun.errors import OptionError, PromptError, TemplateError, VocabularyError
+from forerun.errors import (
+    OptionError,
+    PromptError,
+    TemplateError,
+    UsageError,
+    VocabularyError,
+)
 from forerun.events import Event, LoadProgress, Result, Stats, TokenEvent
 from forerun.fork_lock import fork_lock
 from forerun.models.chat_prompt import chat_tokens
@@ -92,6 +98,7 @@ class LanguageModel:
         if self.loading.instruction_set != "auto":
             use_instructions(self.loading.instruction_set)
         self.target, self.target_reason = self._open_target(model, self.loading.context, progress)
+        self._draft_target: Target | None = None
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
         self._scheduler = Scheduler(self.target, self._drafter)
@@ -159,6 +166,23 @@ class LanguageModel:
                 "Choose a name without commas that no other drafter has.",
             )
         self._own_drafters[name] = drafter
+
+    def forget(self) -> None:
+        """Drop what was learned from texts: the next one is drafted as the first was.
+
+        Drafters that were added by `add_drafter` are their owners' to empty.
+
+        Raises:
+            UsageError: A text is being written.
+        """
+        with self._lock:
+            self._leave_to_parent()
+            self._cancel_unheard()
+            growing = len(self._scheduler.requests)
+            if growing:
+                what = f"{growing} {'text is' if growing == 1 else 'texts are'} being written."
+                raise UsageError(what, "Read to the end, or close, what still grows; then forget.")
+            self._drafters.clear()
 
     def generate(self, prompt: Prompt, **options: Any) -> Result:
         """Write a text and return it with each token's provenance.
@@ -264,6 +288,12 @@ class LanguageModel:
         return self._drafters[names]
 
     def _open_draft_model(self) -> Target:
+        """Return the draft model, opened once."""
+        if self._draft_target is None:
+            self._draft_target = self._opened_draft_model()
+        return self._draft_target
+
+    def _opened_draft_model(self) -> Target:
         """Open the draft model: the one that was named, or the target's own first layers."""
         named, layers = self.loading.draft_model, self.loading.draft_layers
         if named is None:

@@ -30,6 +30,7 @@ __all__ = [
     "InstructionSetName",
     "Loading",
     "Options",
+    "Racing",
     "RuleName",
     "Sampling",
     "Speculation",
@@ -380,6 +381,50 @@ class Timing(Options):
                 "out."
             )
         return self
+
+
+class Racing(Options):
+    """What `bench generate` lets write, and how often."""
+
+    prompts: PathText | None = Field(
+        None,
+        description="Prompts in Spec-Bench's format, a JSON object a line; by default those that "
+        "Forerun ships.",
+    )
+    tasks: tuple[str, ...] = Field(
+        (), description="Only prompts of these tasks, such as summarization; by default all."
+    )
+    limit: Whole | None = Field(
+        None, ge=1, description="At most this many prompts of each task, the first ones."
+    )
+    turns: Whole | None = Field(
+        None, ge=1, description="At most this many turns of each prompt; by default all."
+    )
+    sides: tuple[str, ...] = Field(
+        ("plain", "auto"),
+        description="Who writes, joined by commas: plain, auto, a drafter or several as "
+        "suffix+bigram, with a fixed draft length as suffix:5 and width as suffix:5x2, with what "
+        "it learned before as auto:warm; and peers: llama.cpp, transformers, openvino, each also "
+        "with its prompt lookup as llama.cpp:lookup, and llama.cpp:q4_0.",
+    )
+    repeats: Whole = Field(
+        5, ge=1, le=10_000, description="How often all of it is written, in an order of its own."
+    )
+    q4_0: PathText | None = Field(
+        None,
+        description="The model as a Q4_0 file, for side llama.cpp:q4_0; by default it is made "
+        "from the model's own file and kept in the cache.",
+    )
+    keep: PathText = Field(
+        "benchmarks/runs",
+        description="Folder where each run leaves a file with every sample, written as they come.",
+    )
+    report: PathText | None = Field(
+        None, description="Write the report into this file, in Markdown."
+    )
+    plot: PathText | None = Field(
+        None, description="Draw the figures into this file, such as race.svg or race.png."
+    )
 
 
 _READ_BY = {"draft_model": "model", "draft_layers": "model", "script": "scripted"}

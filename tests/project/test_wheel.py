@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import forerun.errors
+from forerun.bench.prompts import SHIPPED_TASKS
 from forerun.native import load
 from models.tiny_gguf import Tiny
 
@@ -86,6 +87,12 @@ def test_without_a_compiler_models_run_and_say_that_they_are_slow(
     assert result.stderr.count("Slow: the reference target runs this.") == 1
     assert "forerun._native is not there. Install a C++ compiler" in result.stderr
     assert result.stdout.strip()
+
+
+def test_the_wheel_holds_the_prompts(without_compiler: Path) -> None:
+    """What `forerun bench generate` lets write comes with the package."""
+    shipped = without_compiler / "forerun" / "bench" / "shipped"
+    assert {path.stem for path in shipped.iterdir()} == set(SHIPPED_TASKS)
 
 
 @pytest.mark.parametrize("asked", [("--target", "native"), ("--instruction-set", "portable")])

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,23 +77,31 @@ def describe(threads: int) -> dict[str, Any]:
 
 
 class LoadMeter:
-    """How many cores others kept busy since this was made."""
+    """How many cores others kept busy since this was made.
 
-    def __init__(self) -> None:
+    Args:
+        children: Returns the seconds that processes of ours which still run have used.
+    """
+
+    def __init__(self, children: Callable[[], float] = lambda: 0.0) -> None:
         self._begun = time.perf_counter()
-        self._all, self._own, self._stolen = _busy(), _own(), _stolen()
+        self._children = children
+        self._all, self._own, self._stolen = _busy(), self._ours(), _stolen()
 
     def others(self) -> float | None:
         """Return the cores other processes used on average; None where the system does not say."""
         busy, before = _busy(), self._all
         if busy is None or before is None:
             return None
-        return max(0.0, busy - before - (_own() - self._own)) / self._elapsed()
+        return max(0.0, busy - before - (self._ours() - self._own)) / self._elapsed()
 
     def stolen(self) -> float | None:
         """Return the cores that the host of a virtual machine gave to others, likewise."""
         now, before = _stolen(), self._stolen
         return None if now is None or before is None else (now - before) / self._elapsed()
+
+    def _ours(self) -> float:
+        return _own() + self._children()
 
     def _elapsed(self) -> float:
         return max(time.perf_counter() - self._begun, 1e-9)
@@ -115,8 +124,9 @@ def _stolen() -> float | None:
 
 
 def _own() -> float:
+    """Seconds of this process and of its ended children."""
     times = os.times()
-    return times.user + times.system
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _processor() -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
-from forerun.cli.consoles import print_json, stdout
+from forerun.cli.consoles import print_json, stderr, stdout
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
 from forerun.cli.options import option_of, with_options
 from forerun.cli.waiting import counting, open_model, spinner
-from forerun.config import Loading, Timing
+from forerun.config import Generation, Loading, Racing, Timing
 from forerun.errors import OptionError
 
 if TYPE_CHECKING:
@@ -71,6 +72,50 @@ def bench_pass(
         draw_passes(report, options.plot)
     if interruption.came:
         raise SystemExit(INTERRUPTED)
+
+
+@bench.command("generate")
+@with_options
+def bench_generate(
+    options: Racing,
+    max_tokens: Annotated[str, option_of(Generation, "max_tokens")] = "128",
+    temperature: Annotated[str, option_of(Generation, "temperature")] = "0",
+    seed: Annotated[str | None, option_of(Generation, "seed")] = None,
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    threads: Annotated[str | None, option_of(Loading, "threads")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line with all of it.")] = False,
+) -> None:
+    """Let sides write the same prompts in turns: plain, auto, drafters, and other engines.
+
+    Speeds, tokens per pass and ratios with their intervals are printed. It ends with exit code 1
+    if our sides did not all write the same. Ctrl-C ends it and prints what there is.
+    """
+    from forerun.bench.plot import check_plot
+    from forerun.bench.race.bench import bench_generate as run
+    from forerun.bench.race.bench import prompts_of, side_names
+
+    side_names(options.sides)
+    prompts_of(options)
+    if options.plot is not None:
+        check_plot(options.plot)
+    generation = Generation.make(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        **({} if seed is None else {"seed": seed}),
+    )
+    lm = open_model(Loading.make(model=model, threads=threads))
+    with patient() as interruption, counting("Race") as progress:
+        report = run(lm, options, generation, is_over=lambda: interruption.came, progress=progress)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        stdout().print(report.as_text())
+    if interruption.came:
+        raise SystemExit(INTERRUPTED)
+    if not report.identical:
+        for line in report.told_differences():
+            stderr().print(Text(line, "bold red"), soft_wrap=True)
+        raise SystemExit(1)
 
 
 def _check_shape(shape: str | None, model: str, weights: str) -> None:

@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from forerun import errors, events
 from forerun.cli.main import app
 from forerun.cli.options import default_of, flag_of, group_of, metavar_of, variable_of
-from forerun.config import Generation, Loading, Options, Timing
+from forerun.config import Generation, Loading, Options, Racing, Timing
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, DRAFTERS
 
@@ -31,7 +31,7 @@ __all__ = ["FOLDER", "pages", "write"]
 
 FOLDER = Path("docs/reference")
 _GENERATED = "<!-- Written by `make docs` from the code; change it there. -->"
-_GROUPS = (Loading, Generation, Timing)
+_GROUPS = (Loading, Generation, Timing, Racing)
 _BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
 
 
@@ -61,7 +61,8 @@ def _options() -> Iterator[str]:
     yield "variable. A flag wins over its variable. A list is its flag given several times, or its"
     yield "numbers joined by commas; a variable holds what one flag would."
     uses: tuple[tuple[type[Options], str], ...] = ((Loading, "In Python: `forerun.load(...)`."),)
-    uses += ((Generation, "In Python: `generate`, `stream`."), (Timing, ""))
+    uses += ((Generation, "In Python: `generate`, `stream`."),)
+    uses += ((Timing, ""), (Racing, ""))
     for options, use in uses:
         groups: dict[str, list[str]] = {}
         for name in options.model_fields:

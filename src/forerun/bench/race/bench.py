@@ -1,0 +1,167 @@
+"""`forerun bench generate`, from opening the sides to the report."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+
+from forerun.api import LanguageModel
+from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
+from forerun.bench.prompts import Prompt, choose, read_prompts, shipped_prompts
+from forerun.bench.race.keep import Keeper
+from forerun.bench.race.ours import OurSide, SideSpec, our_spec
+from forerun.bench.race.peers import RACE_PEERS, PeerError, PeerKit, PeerSide
+from forerun.bench.race.protocol import Side
+from forerun.bench.race.report import RaceReport
+from forerun.bench.race.run import Plan, Race
+from forerun.bench.report import Load
+from forerun.config import Generation, Racing
+from forerun.errors import OptionError
+from forerun.models.pull import cache_folder
+
+__all__ = ["bench_generate", "prompts_of", "side_names"]
+
+Progress = Callable[[str, float], None]
+
+
+def side_names(given: Iterable[str]) -> list[SideSpec | str]:
+    """Return what the sides are: ours as their specs, peers by their names.
+
+    Raises:
+        OptionError: A side is unknown or named twice, or none is ours.
+    """
+    names = [name.strip() for each in given for name in each.split(",") if name.strip()]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"Side {name[:80]!r} is named twice.", "Once is all.")
+    sides = [name if name in RACE_PEERS else _ours(name) for name in names]
+    if all(isinstance(side, str) for side in sides):
+        raise OptionError("None of the sides is Forerun.", "Add plain or auto.")
+    return sides
+
+
+def prompts_of(options: Racing) -> list[Prompt]:
+    """Return the prompts that are asked for.
+
+    Raises:
+        OptionError: The file can't be read or is no such file, or there is no such task.
+    """
+    given = shipped_prompts() if options.prompts is None else read_prompts(options.prompts)
+    return choose(given, options.tasks, options.limit)
+
+
+def bench_generate(
+    lm: LanguageModel,
+    options: Racing,
+    generation: Generation,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+    progress: Progress = lambda part, share: None,
+) -> RaceReport:
+    """Let all sides write all prompts in turns.
+
+    Args:
+        lm: The model.
+        options: Who writes what.
+        generation: Of it, `max_tokens`, `temperature` and `seed`.
+        is_over: Asked between texts; once true, the report is of what was written so far.
+        progress: Told what is being done, and the share that is.
+
+    Raises:
+        OptionError: Prompts, sides or the folder for samples are not as they should be.
+    """
+    prompts = prompts_of(options)
+    specs = side_names(options.sides)
+    seed = secrets.randbits(32) if generation.seed is None else generation.seed
+    plan = Plan(generation.max_tokens, generation.temperature, seed, options.repeats, options.turns)
+    with ExitStack() as opened:
+        keeper = opened.enter_context(Keeper(options.keep))
+        sides, errors = _open(specs, lm, _kit(lm, options, plan, prompts), progress)
+        for side in sides:
+            opened.callback(side.close)
+        details = {side.name: side.describe() for side in sides}
+        machine = describe(_threads(lm))
+        about = {"model": lm.model.name, "machine": machine, "sides": details, "errors": errors}
+        keeper.add({"event": "run", **plan._asdict(), **about, "prompts": options.prompts})
+        race = Race(lm, sides, plan, lambda sample: keeper.add(sample.as_json()), is_over)
+        race.errors.update(errors)
+        gauge = Gauge(_threads(lm))
+        before = load_average()
+        meter = LoadMeter(lambda: sum(side.cpu_seconds() for side in sides))
+        race.run(prompts, at_repeat=gauge.read, progress=progress)
+        gauge.read()
+        load = Load(before, load_average(), meter.others(), meter.stolen())
+        report = RaceReport(
+            model=lm.model.name,
+            plan=plan,
+            prompts=dict(Counter(prompt.task for prompt in prompts)),
+            reference=race.reference,
+            ours=tuple(side.name for side in sides if side.is_ours),
+            details={_name(spec): details.get(_name(spec), {}) for spec in specs},
+            errors=race.errors,
+            samples=race.samples,
+            differences=race.differences,
+            left_out=race.left_out,
+            machine=machine,
+            readings=gauge.readings,
+            load=load,
+            kept=str(keeper.path),
+            is_interrupted=is_over(),
+        )
+        keeper.add(report.as_json())
+    return report
+
+
+def _ours(name: str) -> SideSpec:
+    try:
+        return our_spec(name)
+    except OptionError as error:
+        way_out = f"{error.way_out} Peers: {', '.join(RACE_PEERS)}."
+        raise OptionError(error.what, way_out.strip()) from None
+
+
+def _name(spec: SideSpec | str) -> str:
+    return spec if isinstance(spec, str) else spec.name
+
+
+def _open(
+    specs: Sequence[SideSpec | str], lm: LanguageModel, kit: PeerKit, progress: Progress
+) -> tuple[list[Side], dict[str, str]]:
+    """Open all sides; a peer that can't be opened is told by its error."""
+    sides: list[Side] = []
+    errors: dict[str, str] = {}
+    with ExitStack() as on_failure:
+        for spec in specs:
+            if not isinstance(spec, str):
+                own = LanguageModel(lm.model, lm.loading) if spec.is_warm else lm
+                sides.append(OurSide(spec, own))
+                continue
+            progress(f"opening {spec}", 0)
+            try:
+                peer = PeerSide(spec, kit)
+            except PeerError as error:
+                errors[spec] = str(error)
+                continue
+            on_failure.callback(peer.close)
+            sides.append(peer)
+        on_failure.pop_all()
+    return sides, errors
+
+
+def _kit(lm: LanguageModel, options: Racing, plan: Plan, prompts: Sequence[Prompt]) -> PeerKit:
+    """What peers are opened with: room for the longest conversation, as the context allows."""
+    needed = 0
+    for prompt in prompts:
+        turns = prompt.turns[: plan.turns]
+        said = sum(len(lm.model.tokenizer.encode(turn)) for turn in turns)
+        # A chat template writes a few dozen tokens around each message.
+        needed = max(needed, said + len(turns) * (plan.max_tokens + 64))
+    context = min(needed, lm.target.context_length)
+    cache = str(cache_folder() / "peers")
+    return PeerKit(str(lm.model.path), _threads(lm), context, cache, options.q4_0)
+
+
+def _threads(lm: LanguageModel) -> int:
+    return lm.target.capabilities.threads

@@ -1,0 +1,233 @@
+"""What a race brought, as tables for people and a record for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from forerun.bench.machine import Reading
+from forerun.bench.race.figures import Figures
+from forerun.bench.race.run import Difference, LeftOut, Plan
+from forerun.bench.race.samples import LOOP_SHARE, Sample, looping
+from forerun.bench.race.tables import Grid, shown
+from forerun.bench.report import Load
+
+__all__ = ["RaceReport"]
+
+_BUSY = 0.1  # cores of others from which on figures are doubtful
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class RaceReport:
+    """A race, over or interrupted.
+
+    Attributes:
+        model: The model's name.
+        plan: What was asked for.
+        prompts: How many prompts there were of each task.
+        reference: The side that ours are compared with.
+        ours: Names of our sides.
+        details: What each side says of itself, in the order asked for.
+        errors: By side, why it was given up.
+        samples: What was written.
+        differences: Where our sides did not write the same.
+        left_out: What had no room in the context.
+        machine: What it ran on.
+        readings: What the machine gave, before each repeat and at the end.
+        load: Who else used it.
+        kept: The file with the samples.
+        is_interrupted: Whether it was ended before it was over.
+    """
+
+    model: str
+    plan: Plan
+    prompts: dict[str, int]
+    reference: str
+    ours: tuple[str, ...]
+    details: dict[str, dict[str, Any]]
+    errors: dict[str, str]
+    samples: list[Sample]
+    differences: list[Difference]
+    left_out: list[LeftOut]
+    machine: dict[str, Any]
+    readings: list[Reading]
+    load: Load
+    kept: str
+    is_interrupted: bool
+
+    @property
+    def identical(self) -> bool:
+        """Whether all of our sides wrote the same tokens."""
+        return not self.differences
+
+    @property
+    def sides(self) -> list[str]:
+        """Names of all sides."""
+        return list(self.details)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Whose speed is put over whose: every side over the reference, `auto` over every other."""
+        over_reference = [(side, self.reference) for side in self.sides if side != self.reference]
+        others = [side for side in self.sides if side not in ("auto", self.reference)]
+        return over_reference + [("auto", side) for side in others if "auto" in self.details]
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Of all samples."""
+        return Figures(self.samples, self.sides, self.plan.seed)
+
+    @cached_property
+    def loops(self) -> set[tuple[str, int]]:
+        """Texts that repeat themselves, as some side wrote them."""
+        return looping(self.samples)
+
+    @cached_property
+    def figures_without_loops(self) -> Figures:
+        """Of the other samples."""
+        rest = [sample for sample in self.samples if sample.text not in self.loops]
+        return Figures(rest, self.sides, self.plan.seed)
+
+    @cached_property
+    def ratios(self) -> dict[str, dict[str, Any]]:
+        """Every pair's, as `auto/plain`."""
+        return {f"{a}/{b}": self.figures.ratio(a, b) for a, b in self.pairs}
+
+    @cached_property
+    def ratios_without_loops(self) -> dict[str, dict[str, Any]]:
+        """The same without texts that repeat themselves."""
+        return {f"{a}/{b}": self.figures_without_loops.ratio(a, b) for a, b in self.pairs}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as plain data; what was not measured is None."""
+        spared = self.figures_without_loops
+        return {
+            "event": "race",
+            "model": self.model,
+            **self.plan._asdict(),
+            "prompts": self.prompts,
+            "sides": {name: self._side(name) for name in self.sides},
+            "ratios": self.ratios,
+            "identical": self.identical,
+            "differences": [each._asdict() for each in self.differences],
+            "without_repeats": {
+                "texts_left_out": len(self.loops),
+                "tokens_per_second": {name: spared.speeds(name) for name in self.sides},
+                "ratios": self.ratios_without_loops,
+            },
+            "left_out": [each._asdict() for each in self.left_out],
+            "interrupted": self.is_interrupted,
+            "machine": self.machine,
+            "readings": [reading._asdict() for reading in self.readings],
+            "load": self.load._asdict(),
+            "samples": self.kept,
+        }
+
+    def as_text(self) -> RenderableType:
+        """Return tables and remarks for a terminal."""
+        parts: list[RenderableType] = []
+        for grid in self.grids():
+            parts += [grid.as_table(), Text()]
+        return Group(*parts, *map(Text, self.remarks()))
+
+    def grids(self) -> Iterator[Grid]:
+        """Yield the tables: all sides overall, then each task, then the time by part."""
+        yield self._overall()
+        yield self._by_task(f"Tokens per second over {self.reference}'s, by task", self.ratios)
+        if self.loops:
+            title = f"The same without {len(self.loops)} texts that repeat themselves"
+            yield self._by_task(title, self.ratios_without_loops)
+        yield self._parts()
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what a reader of the tables must know."""
+        if self.is_interrupted:
+            yield "INTERRUPTED: the figures are of what was written until then."
+        if self.identical:
+            yield f"Our sides wrote the same tokens: {', '.join(self.ours)}."
+        yield from self.told_differences()
+        for name, error in self.errors.items():
+            yield f"{name} was given up: {error}"
+        if self.left_out:
+            yield f"{len(self.left_out)} texts are longer than the model's context: left out."
+        yield from self._about_the_machine()
+        yield f"Every sample is in {self.kept}."
+
+    def told_differences(self) -> Iterator[str]:
+        """Yield the first places where one of our sides did not write the same."""
+        for each in self.differences[:_MOST_NAMED]:
+            yield (
+                f"DIFFERENT: {each.side} left {self.reference}'s text of prompt "
+                f"{each.question_id}, turn {each.turn + 1}, at token {each.place}."
+            )
+
+    def _side(self, name: str) -> dict[str, Any]:
+        error = self.errors.get(name)
+        own = {**self.figures.side(name), "settings": self.details[name]}
+        return own if error is None else {**own, "error": error}
+
+    def _overall(self) -> Grid:
+        head = ["side", "tokens/s", f"over {self.reference}", "95 %", "tokens/pass", "first, ms"]
+        rows = []
+        for name in self.sides:
+            own = self.figures.side(name)
+            ratio = self.ratios.get(f"{name}/{self.reference}", {}).get("overall")
+            rows.append(
+                [
+                    name,
+                    shown(own["tokens_per_second"]["overall"]),
+                    "–" if ratio is None else shown(ratio["value"]),
+                    _interval(ratio),
+                    shown(own["tokens_per_pass"]["overall"]),
+                    shown(own["first_token_ms"]["overall"]),
+                ]
+            )
+        count = sum(self.prompts.values())
+        return Grid(f"{count} prompts, {self.plan.repeats} times", head, rows)
+
+    def _by_task(self, title: str, ratios: dict[str, dict[str, Any]]) -> Grid:
+        others = [name for name in self.sides if name != self.reference]
+        rows = []
+        for task in self.figures.tasks:
+            row = [task]
+            for name in others:
+                ratio = ratios[f"{name}/{self.reference}"]["by_task"].get(task)
+                row.append("–" if ratio is None else f"{shown(ratio['value'])} {_interval(ratio)}")
+            rows.append(row)
+        return Grid(title, ["task", *others], rows)
+
+    def _parts(self) -> Grid:
+        times = {name: self.figures.side(name)["time"] for name in self.ours}
+        known = {name: parts for name, parts in times.items() if parts is not None}
+        head = ["side", *next(iter(known.values()), {})]
+        rows = [[name, *(f"{part:.1%}" for part in own.values())] for name, own in known.items()]
+        return Grid("Time in rounds, by part", head, rows)
+
+    def _about_the_machine(self) -> Iterator[str]:
+        load, machine = self.load, self.machine
+        if load.others is not None and load.stolen is not None:
+            doubtful = ": not a quiet machine" if load.others + load.stolen > _BUSY else ""
+            cores = f"{load.others:.2f} cores by others, {load.stolen:.2f} by the host"
+            yield f"load: {cores}{doubtful}"
+        barriers = [reading.barrier_ns for reading in self.readings]
+        if barriers:
+            yield f"barrier: {min(barriers):.0f} to {max(barriers):.0f} ns"
+        where = f"{machine['processor']}, {machine['instructions']}, {machine['threads']} threads"
+        yield (
+            f"{self.model}, {where}, temperature {self.plan.temperature:g}, at most "
+            f"{self.plan.max_tokens} tokens, seed {self.plan.seed}"
+        )
+        yield (
+            "Speed is tokens after the first over the time after it; a text repeats itself if "
+            f"over {LOOP_SHARE:.0%} of its 8-grams do."
+        )
+
+
+def _interval(ratio: dict[str, float] | None) -> str:
+    return "" if ratio is None else f"[{shown(ratio['low'])}, {shown(ratio['high'])}]"

@@ -1,0 +1,50 @@
+"""Tables that a terminal shows and Markdown holds alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.table import Table
+
+__all__ = ["Grid", "shown"]
+
+
+class Grid(NamedTuple):
+    """A table of texts.
+
+    Attributes:
+        title: What it shows.
+        head: A column each.
+        rows: A side, or a task, each.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def as_table(self) -> Table:
+        """Return it for a terminal."""
+        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        for index, name in enumerate(self.head):
+            table.add_column(name, justify="right" if index else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def as_markdown(self) -> str:
+        """Return it as Markdown."""
+        lines = [self.head, ["---", *["--:"] * (len(self.head) - 1)], *self.rows]
+        body = "\n".join("| " + " | ".join(map(_escaped, line)) + " |" for line in lines)
+        return f"## {self.title}\n\n{body}\n"
+
+
+def shown(value: float | None) -> str:
+    """Three digits that count; a dash for what was not measured."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2f}"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")

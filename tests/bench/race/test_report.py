@@ -1,0 +1,146 @@
+"""What a report says of given samples, and its shape for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bench.race.fakes import sample
+from forerun.bench.machine import Reading
+from forerun.bench.race.protocol import Acceptance
+from forerun.bench.race.report import RaceReport
+from forerun.bench.race.run import Difference, LeftOut, Plan
+from forerun.bench.report import Load
+from forerun.events import Stats
+
+MACHINE = {"processor": "p", "cores": 2, "threads": 2, "instructions": "avx2"}
+LOOP = [1, 2] * 10
+
+
+def report(**changes: Any) -> RaceReport:
+    """Two tasks of two prompts, twice; auto is twice as fast as plain in one, as fast in the other.
+
+    A peer wrote one prompt and was given up.
+    """
+    samples = []
+    for repeat in (0, 1):
+        for task, question, factor in (("t", "1", 2), ("t", "2", 2), ("u", "3", 1), ("u", "4", 1)):
+            place = {"task": task, "repeat": repeat}
+            samples.append(sample("plain", question, 2.0, **place))
+            samples.append(sample("auto", question, 2.0 / factor, **place))
+    samples.append(sample("peer", "1", 4.0))
+    values: dict[str, Any] = {
+        "model": "toy",
+        "plan": Plan(11, 0.0, 5, 2),
+        "prompts": {"t": 2, "u": 2},
+        "reference": "plain",
+        "ours": ("plain", "auto"),
+        "details": {"plain": {}, "auto": {"drafter": "auto"}, "peer": {"version": "1"}},
+        "errors": {"peer": "out of ideas"},
+        "samples": samples,
+        "differences": [],
+        "left_out": [],
+        "machine": MACHINE,
+        "readings": [Reading(10.0, 50.0), Reading(None, 60.0)],
+        "load": Load(0.1, 0.2, 0.0, 0.0),
+        "kept": "runs/x.jsonl",
+        "is_interrupted": False,
+    }
+    return RaceReport(**{**values, **changes})
+
+
+def printed(one: RaceReport) -> str:
+    """As a terminal shows it."""
+    console = Console(file=io.StringIO(), width=120)
+    console.print(one.as_text())
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_speeds_are_ratios_of_totals() -> None:
+    """Ten tokens after the first in the seconds after it, summed."""
+    sides = report().as_json()["sides"]
+    assert sides["plain"]["tokens_per_second"] == {"overall": 5, "by_task": {"t": 5, "u": 5}}
+    assert sides["auto"]["tokens_per_second"]["by_task"] == {"t": 10, "u": 5}
+    assert sides["auto"]["tokens_per_second"]["overall"] == pytest.approx(80 / 12)
+    assert sides["auto"]["tokens_per_pass"] == {"overall": 1, "by_task": {"t": 1, "u": 1}}
+    assert sides["peer"]["tokens_per_second"] == {"overall": 2.5, "by_task": {"t": 2.5, "u": None}}
+    assert sides["peer"]["error"] == "out of ideas"
+    assert sides["plain"]["first_token_ms"]["overall"] == pytest.approx(100)
+    assert "error" not in sides["plain"]
+
+
+def test_ratios_are_of_every_side_over_plain_and_auto_over_every_other() -> None:
+    """Each has a value in its interval; None where the two share nothing."""
+    ratios = report().as_json()["ratios"]
+    assert set(ratios) == {"auto/plain", "peer/plain", "auto/peer"}
+    overall = ratios["auto/plain"]["overall"]
+    assert overall == pytest.approx({"value": 4 / 3, "low": 4 / 3, "high": 4 / 3})
+    assert ratios["auto/plain"]["by_task"]["t"]["value"] == pytest.approx(2)
+    assert ratios["auto/peer"]["overall"]["value"] == pytest.approx(4)
+    assert ratios["auto/peer"]["by_task"]["u"] is None
+
+
+def test_the_record_is_plain_json() -> None:
+    """Also of a race in which nobody wrote anything."""
+    for one in (report(), report(samples=[])):
+        record = json.loads(json.dumps(one.as_json(), allow_nan=False))
+        assert record["identical"] is True
+        assert record["event"] == "race"
+        assert set(record["sides"]) == {"plain", "auto", "peer"}
+        assert record["interrupted"] is False
+        printed(one)
+
+
+def test_texts_that_repeat_themselves_are_left_out() -> None:
+    """Of all sides' figures, in figures of their own."""
+    extra = [sample(name, "5", s, tokens=LOOP) for name, s in (("plain", 30.0), ("auto", 1.0))]
+    base = report()
+    record = report(samples=[*base.samples, *extra]).as_json()
+    spared = record["without_repeats"]
+    assert spared["texts_left_out"] == 1
+    assert spared["ratios"] == base.as_json()["ratios"]
+    assert spared["tokens_per_second"]["plain"]["overall"] == 5
+    assert record["ratios"]["auto/plain"]["overall"]["value"] > 4 / 3
+
+
+def test_acceptance_and_time_are_sums() -> None:
+    """Over all texts; a side whose drafts nobody saw has none."""
+    acceptance = Acceptance({1: [2, 1], 3: [1, 0]}, {0: [3, 1]})
+    stats = Stats(seconds=10.0, draft_seconds=1.0, pass_seconds=8.0)
+    known = [sample("auto", acceptance=acceptance, stats=stats, repeat=r) for r in (0, 1)]
+    side = report(samples=[*known, sample("plain")]).as_json()["sides"]
+    assert side["auto"]["acceptance"] == {
+        "by_position": [[4, 2], [0, 0], [2, 0]],
+        "by_rank": [[6, 2]],
+    }
+    assert side["auto"]["time"] == pytest.approx({"drafting": 0.1, "pass": 0.8, "rest": 0.1})
+    assert side["plain"]["acceptance"] is side["plain"]["time"] is None
+
+
+def test_a_difference_is_told() -> None:
+    """Prompt and side, and that the sides are not identical."""
+    one = report(differences=[Difference("auto", "7", 0, 1, 3)])
+    assert one.as_json()["identical"] is False
+    (told,) = one.told_differences()
+    for word in ("auto", "plain", "prompt 7", "turn 1", "token 3"):
+        assert word in told
+    assert told in printed(one).replace("\n", " ")
+    assert "wrote the same" not in printed(one)
+
+
+def test_a_person_reads_what_figures_need() -> None:
+    """Speeds, intervals, who was given up, the load, the machine, where the samples are."""
+    one = report(
+        left_out=[LeftOut("9", 0, 5000)], load=Load(1.0, 1.0, 0.3, 0.1), is_interrupted=True
+    )
+    shown = printed(one)
+    for said in ("1.33", "[1.33, 1.33]", "peer was given up: out of ideas", "1 texts are longer"):
+        assert said in shown
+    for said in ("not a quiet machine", "50 to 60 ns", "avx2", "runs/x.jsonl", "INTERRUPTED"):
+        assert said in shown
+    assert "not a quiet machine" not in printed(report())
+    assert "INTERRUPTED" not in printed(report())
