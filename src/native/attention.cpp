@@ -6,8 +6,6 @@
 namespace forerun {
 namespace {
 
-std::size_t index(int row) { return static_cast<std::size_t>(row); }
-
 std::size_t whole_pages(std::size_t positions) {
   return (positions + page_positions - 1) / page_positions * page_positions;
 }
@@ -21,10 +19,9 @@ void reserve(std::vector<T>& values, std::size_t size) {
 
 void Attention::prepare(const std::vector<Group>& groups, std::size_t rows) {
   const std::size_t width = shape_.head_width();
-  longest_ = pending_ = 0;
+  longest_ = 0;
   for (const Group& group : groups) {
     longest_ = std::max(longest_, whole_pages(group.kv->length() + group.rows.size()));
-    pending_ = std::max(pending_, whole_pages(group.rows.size()));
   }
   heads_ = rows * shape_.heads;
   reserve(queries_, heads_ * width);
@@ -34,7 +31,6 @@ void Attention::prepare(const std::vector<Group>& groups, std::size_t rows) {
   }
   for (Scratch& scratch : scratch_) {
     reserve(scratch.scores, most_heads * longest_);
-    reserve(scratch.pending, most_heads * pending_);
     reserve(scratch.totals, most_heads * width);
     if (type_ == KVType::floats) continue;
     reserve(scratch.scales, most_heads * longest_);
@@ -84,6 +80,13 @@ void Attention::share_out(const std::vector<Group>& groups, std::size_t thread) 
   if (thread % 2 == 1) std::reverse(work.begin(), work.end());
 }
 
+// The last place that any of the heads may see, and one more.
+std::size_t Attention::end_of(const Heads& heads) {
+  std::size_t latest = 0;
+  for (std::size_t h = 0; h < heads.count; ++h) latest = std::max(latest, heads.head[h].local);
+  return heads.kv->length() + latest + 1;
+}
+
 void Attention::run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
                     Activations& out) {
   if (layer == 0) share_out(groups, thread);
@@ -105,9 +108,8 @@ void Attention::attend(const Heads& heads, Scratch& scratch, Activations& out) c
   for (std::size_t h = 0; h < heads.count; ++h) {
     const std::vector<int>& path = heads.kv->path(heads.head[h].local);
     float* const all = scores(scratch, h);
-    const float* const of_rows = pending(scratch, h);
-    // What the last page holds behind the committed end is overwritten here.
-    for (std::size_t i = 0; i < path.size(); ++i) all[length + i] = of_rows[index(path[i])];
+    // A row stands at its place or behind it, so what is read here was not written over.
+    for (std::size_t i = 0; i < path.size(); ++i) all[length + i] = all[heads.kv->place(path[i])];
     sums[h] = row_math().exponentials(all, length + path.size());
   }
   std::fill_n(scratch.totals.begin(), heads.count * width, 0.0f);

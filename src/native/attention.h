@@ -60,7 +60,6 @@ class Attention {
   struct Scratch {
     std::vector<Heads> work;     // the thread's share of a pass
     std::vector<float> scores;   // [heads][longest]
-    std::vector<float> pending;  // [heads][pending]: of all rows of the sequence in the pass
     std::vector<float> totals;   // [heads][width]
     std::vector<float> scales;   // [heads][longest]: of the values
     std::vector<Word> weights;   // [heads][longest]
@@ -68,7 +67,6 @@ class Attention {
   };
 
   float* scores(Scratch& scratch, std::size_t h) const { return &scratch.scores[h * longest_]; }
-  float* pending(Scratch& scratch, std::size_t h) const { return &scratch.pending[h * pending_]; }
 
   void share_out(const std::vector<Group>& groups, std::size_t thread);
   void attend(const Heads& heads, Scratch& scratch, Activations& out) const;
@@ -76,10 +74,11 @@ class Attention {
   void score_words(const Heads& heads, Scratch& scratch) const;
   void weigh_floats(const Heads& heads, Scratch& scratch) const;
   void weigh_words(const Heads& heads, Scratch& scratch) const;
-  static KVPage::Words committed(const Heads& heads, std::size_t position);
+  static KVPage::Words words_at(const Heads& heads, std::size_t place);
+  static std::size_t end_of(const Heads& heads);
   void gather_scales(const Heads& heads, Scratch& scratch) const;
-  void weigh_committed(const Heads& heads, std::size_t first, std::int32_t* const* sums,
-                       Scratch& scratch) const;
+  void weigh_in_order(const Heads& heads, std::size_t first, std::size_t last,
+                      std::int32_t* const* sums, Scratch& scratch) const;
   void weigh_pending(const Heads& heads, std::size_t first, std::int32_t* const* sums,
                      Scratch& scratch) const;
   std::size_t seen(const Heads& heads, std::size_t h) const {
@@ -90,7 +89,6 @@ class Attention {
   KVType type_;
   std::size_t heads_ = 0;    // of all rows
   std::size_t longest_ = 0;  // room for the scores of one head
-  std::size_t pending_ = 0;  // room for its scores with the rows of the pass
   std::vector<float> queries_;  // [rows][heads][width]
   std::vector<Word> query_words_;
   std::vector<float> query_scales_;

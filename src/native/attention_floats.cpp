@@ -7,24 +7,16 @@
 namespace forerun {
 
 void Attention::score_floats(const Heads& heads, Scratch& scratch) const {
-  const std::size_t width = shape_.head_width(), length = heads.kv->length();
+  const std::size_t width = shape_.head_width();
   const float* queries[most_heads];
   float* out[most_heads];
-  std::size_t latest = 0;
   for (std::size_t h = 0; h < heads.count; ++h) {
     queries[h] = &queries_[heads.head[h].query * width];
-    latest = std::max(latest, heads.head[h].local);
   }
-  for (std::size_t first = 0; first < length; first += lanes) {
+  for (std::size_t first = 0; first < end_of(heads); first += lanes) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
     const KVPage::Floats page =
         heads.kv->page(first / page_positions).floats(heads.layer, heads.kv_head);
-    row_math().scores(queries, heads.count, page.keys + first % page_positions * width, width, out);
-  }
-  for (std::size_t first = 0; first <= latest; first += lanes) {
-    for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
-    const KVPage::Floats page =
-        heads.kv->pending(first / page_positions).floats(heads.layer, heads.kv_head);
     row_math().scores(queries, heads.count, page.keys + first % page_positions * width, width, out);
   }
 }
@@ -45,14 +37,13 @@ void Attention::weigh_floats(const Heads& heads, Scratch& scratch) const {
     const std::vector<int>& path = heads.kv->path(heads.head[h].local);
     for (std::size_t i = 0, run; i < path.size(); i += run) {
       // Rows that follow each other in the path and in a page are one call.
-      const auto row = static_cast<std::size_t>(path[i]);
-      const std::size_t place = row % page_positions;
+      const std::size_t at = heads.kv->place(path[i]), place = at % page_positions;
       for (run = 1; i + run < path.size() && place + run < page_positions; ++run) {
-        if (static_cast<std::size_t>(path[i + run]) != row + run) break;
+        if (heads.kv->place(path[i + run]) != at + run) break;
       }
       const float* const weights = scores(scratch, h) + length + i;
       const KVPage::Floats page =
-          heads.kv->pending(row / page_positions).floats(heads.layer, heads.kv_head);
+          heads.kv->page(at / page_positions).floats(heads.layer, heads.kv_head);
       row_math().weigh(&weights, 1, page.values + place * width, run, width, &out[h]);
     }
   }

@@ -17,34 +17,25 @@ std::size_t parts_for(std::size_t positions) {
 
 }  // namespace
 
-// The page of a committed position.
-KVPage::Words Attention::committed(const Heads& heads, std::size_t position) {
-  return heads.kv->page(position / page_positions).words(heads.layer, heads.kv_head);
+// The page of a place.
+KVPage::Words Attention::words_at(const Heads& heads, std::size_t place) {
+  return heads.kv->page(place / page_positions).words(heads.layer, heads.kv_head);
 }
 
 void Attention::score_words(const Heads& heads, Scratch& scratch) const {
-  const std::size_t width = shape_.head_width(), length = heads.kv->length();
+  const std::size_t width = shape_.head_width(), end = end_of(heads);
   const Word* queries[most_heads];
   float scales[most_heads];
   float* out[most_heads];
-  std::size_t rows = 0;
   for (std::size_t h = 0; h < heads.count; ++h) {
     queries[h] = &query_words_[heads.head[h].query * width];
     scales[h] = query_scales_[heads.head[h].query];
-    rows = std::max(rows, heads.head[h].local + 1);
   }
-  const auto score = [&](KVPage& page, std::size_t positions) {
-    const KVPage::Words words = page.words(heads.layer, heads.kv_head);
-    word_math().scores(queries, scales, heads.count, words.keys, words.key_scales, width,
-                       parts_for(positions), out);
-  };
-  for (std::size_t first = 0; first < length; first += page_positions) {
+  for (std::size_t first = 0; first < end; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
-    score(heads.kv->page(first / page_positions), length - first);
-  }
-  for (std::size_t first = 0; first < rows; first += page_positions) {
-    for (std::size_t h = 0; h < heads.count; ++h) out[h] = pending(scratch, h) + first;
-    score(heads.kv->pending(first / page_positions), rows - first);
+    const KVPage::Words words = words_at(heads, first);
+    word_math().scores(queries, scales, heads.count, words.keys, words.key_scales, width,
+                       parts_for(end - first), out);
   }
 }
 
@@ -53,7 +44,7 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
 void Attention::gather_scales(const Heads& heads, Scratch& scratch) const {
   const std::size_t length = heads.kv->length();
   for (std::size_t first = 0; first < length; first += page_positions) {
-    std::copy_n(committed(heads, first).value_scales, page_positions, &scratch.scales[first]);
+    std::copy_n(words_at(heads, first).value_scales, page_positions, &scratch.scales[first]);
   }
   const std::size_t shared = length / span_positions * span_positions;
   for (std::size_t h = 0; h < heads.count; ++h) {
@@ -61,9 +52,8 @@ void Attention::gather_scales(const Heads& heads, Scratch& scratch) const {
     if (h > 0) std::copy(&scratch.scales[shared], &scratch.scales[length], scales + shared);
     float* scale = scales + length;
     for (const int row : heads.kv->path(heads.head[h].local)) {
-      const auto at = static_cast<std::size_t>(row);
-      *scale++ = heads.kv->pending(at / page_positions)
-                     .words(heads.layer, heads.kv_head).value_scales[at % page_positions];
+      const std::size_t at = heads.kv->place(row);
+      *scale++ = words_at(heads, at).value_scales[at % page_positions];
     }
     std::fill(scale, scales + padded(seen(heads, h)), 0.0f);
   }
@@ -74,11 +64,15 @@ void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
   gather_scales(heads, scratch);
   std::int32_t* sums[most_heads];
   std::size_t longest = 0;
+  bool are_chains = true;  // each row's ancestors are just the rows before it
   for (std::size_t h = 0; h < heads.count; ++h) {
     sums[h] = &scratch.sums[h * width];
     longest = std::max(longest, seen(heads, h));
+    const std::size_t local = heads.head[h].local;
+    are_chains = are_chains && heads.kv->path(local).size() == local + 1;
   }
   for (std::size_t first = 0; first < longest; first += span_positions) {
+    const std::size_t last = std::min(are_chains ? longest : length, first + span_positions);
     float scales[most_heads];
     for (std::size_t h = 0; h < heads.count; ++h) {
       Word* const words = &scratch.weights[h * longest_ + first];
@@ -87,34 +81,33 @@ void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
       const bool is_shared = first + span_positions <= length;
       const float* const of_values = &scratch.scales[(is_shared ? 0 : h * longest_) + first];
       scales[h] = word_math().quantise_weights(scores(scratch, h) + first, of_values, count, words);
+      if (are_chains) std::fill(words + padded(count), words + padded(last - first), Word{0});
       std::fill(sums[h], sums[h] + width, 0);
     }
-    weigh_committed(heads, first, sums, scratch);
-    weigh_pending(heads, first, sums, scratch);
+    weigh_in_order(heads, first, last, sums, scratch);
+    if (!are_chains) weigh_pending(heads, first, sums, scratch);
     for (std::size_t h = 0; h < heads.count; ++h) {
       word_math().add_scaled(sums[h], scales[h], width, &scratch.totals[h * width]);
     }
   }
 }
 
-// Adds the committed positions of the span that begins at `first`.
-void Attention::weigh_committed(const Heads& heads, std::size_t first, std::int32_t* const* sums,
-                                Scratch& scratch) const {
-  const std::size_t length = heads.kv->length();
-  const std::size_t end = std::min(length, first + span_positions);
+// Adds the positions from `first` to `last` that lie in their order.
+void Attention::weigh_in_order(const Heads& heads, std::size_t first, std::size_t last,
+                               std::int32_t* const* sums, Scratch& scratch) const {
   Word tail[most_heads][page_positions];
-  for (std::size_t at = first; at < end; at += page_positions) {
-    const std::size_t count = std::min(page_positions, end - at);
+  for (std::size_t at = first; at < last; at += page_positions) {
+    const std::size_t count = std::min(page_positions, last - at);
     const Word* weights[most_heads];
     for (std::size_t h = 0; h < heads.count; ++h) {
       weights[h] = &scratch.weights[h * longest_ + at];
       if (count % 2 == 0) continue;
-      // The other position of the last pair is not committed.
+      // The other position of the last pair is none of them.
       std::copy(weights[h], weights[h] + count, tail[h]);
       tail[h][count] = 0;
       weights[h] = tail[h];
     }
-    word_math().weigh(weights, heads.count, committed(heads, at).values, (count + 1) / 2,
+    word_math().weigh(weights, heads.count, words_at(heads, at).values, (count + 1) / 2,
                       shape_.head_width(), sums);
   }
 }
@@ -128,7 +121,7 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
   std::size_t next[most_heads], end[most_heads], page = static_cast<std::size_t>(-1);
   const std::vector<int>* paths[most_heads];
   const auto page_of = [&](std::size_t h) {
-    return static_cast<std::size_t>((*paths[h])[next[h]]) / page_positions;
+    return heads.kv->place((*paths[h])[next[h]]) / page_positions;
   };
   for (std::size_t h = 0; h < heads.count; ++h) {
     paths[h] = &heads.kv->path(heads.head[h].local);
@@ -144,14 +137,14 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
       weights[h] = words[h];
       const Word* const all = &scratch.weights[h * longest_ + length];
       for (; next[h] < end[h] && page_of(h) == page; ++next[h]) {
-        const auto place = static_cast<std::size_t>((*paths[h])[next[h]]) % page_positions;
+        const std::size_t place = heads.kv->place((*paths[h])[next[h]]) % page_positions;
         words[h][place] = all[next[h]];
         last = std::max(last, place);
       }
       if (next[h] < end[h]) later = std::min(later, page_of(h));
     }
-    const KVPage::Words values = heads.kv->pending(page).words(heads.layer, heads.kv_head);
-    word_math().weigh(weights, heads.count, values.values, last / 2 + 1, shape_.head_width(),
+    const KVPage::Words words_of = words_at(heads, page * page_positions);
+    word_math().weigh(weights, heads.count, words_of.values, last / 2 + 1, shape_.head_width(),
                       sums);
     page = later;
   }

@@ -28,10 +28,11 @@ void put(KVSequence& kv, const Heads& keys, const Heads& values, std::size_t fir
   kv.begin(parents);
   const std::size_t kv_heads = keys.shape(1), size = keys.shape(2);
   for (std::size_t row = 0; row < parents.size(); ++row) {
-    KVPage& page = kv.pending(row / page_positions);
+    const std::size_t place = kv.place(static_cast<int>(row));
+    KVPage& page = kv.page(place / page_positions);
     for (std::size_t head = 0; head < kv_heads; ++head) {
       const std::size_t at = ((first + row) * kv_heads + head) * size;
-      page.put(0, head, row % page_positions, keys.data() + at, values.data() + at, size);
+      page.put(0, head, place % page_positions, keys.data() + at, values.data() + at, size);
     }
   }
 }

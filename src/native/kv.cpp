@@ -10,10 +10,14 @@
 
 namespace forerun {
 
-// More pending pages than this are given back after a pass: prefills are large and rare.
+namespace {
+
+// More pages behind the committed end are given back after a pass: prefills are large and rare.
 constexpr std::size_t most_kept = 4;
 
-namespace {
+std::size_t pages_for(std::size_t positions) {
+  return (positions + page_positions - 1) / page_positions;
+}
 
 // Where a position's first key and value are, of one head.
 std::size_t key_floats(std::size_t place, std::size_t width) {
@@ -136,7 +140,10 @@ void KVPage::take(std::size_t place, KVPage& from, std::size_t from_place, std::
 }
 
 KVSequence::KVSequence(const KVSequence& other)
-    : shape_(other.shape_), length_(other.length_), pages_(other.pages_) {}
+    : shape_(other.shape_),
+      length_(other.length_),
+      pages_(other.pages_.begin(),
+             other.pages_.begin() + static_cast<std::ptrdiff_t>(pages_for(other.length_))) {}
 
 void KVSequence::begin(const std::vector<int>& parents, std::vector<int> names) {
   drop();
@@ -150,9 +157,8 @@ void KVSequence::begin(const std::vector<int>& parents, std::vector<int> names) 
     paths.push_back(parent < 0 ? std::vector<int>() : paths[static_cast<std::size_t>(parent)]);
     paths.back().push_back(static_cast<int>(row));
   }
-  while (pending_.size() * page_positions < parents.size()) {
-    pending_.push_back(std::make_unique<KVPage>(shape_));
-  }
+  const std::size_t end = length_ + parents.size();
+  for (std::size_t i = length_ / page_positions; i < pages_for(end); ++i) own_page(i);
   paths_ = std::move(paths);
   names_ = std::move(names);
 }
@@ -171,13 +177,14 @@ void KVSequence::commit(std::vector<int> path) {
     throw std::invalid_argument("the rows are no path from the committed end");
   }
   for (std::size_t i = 0, count; i < path.size(); i += count) {
-    const auto row = static_cast<std::size_t>(path[i]);
-    const std::size_t place = length_ + i, room = lanes - std::max(row % lanes, place % lanes);
+    const std::size_t from = place(path[i]), to = length_ + i;
+    const std::size_t room = lanes - std::max(from % lanes, to % lanes);
     for (count = 1; i + count < path.size() && count < room; ++count) {
-      if (static_cast<std::size_t>(path[i + count]) != row + count) break;
+      if (place(path[i + count]) != from + count) break;
     }
-    own_page(place / page_positions)
-        .take(place % page_positions, pending(row / page_positions), row % page_positions, count);
+    if (from == to) continue;
+    own_page(to / page_positions)
+        .take(to % page_positions, page(from / page_positions), from % page_positions, count);
   }
   length_ += path.size();
   drop();
@@ -186,14 +193,14 @@ void KVSequence::commit(std::vector<int> path) {
 void KVSequence::rollback(std::size_t length) {
   if (length > length_) throw std::invalid_argument("there are fewer tokens than that");
   length_ = length;
-  pages_.resize((length + page_positions - 1) / page_positions);
+  pages_.resize(pages_for(length));
   drop();
 }
 
 void KVSequence::drop() {
   paths_.clear();
   names_.clear();
-  if (pending_.size() > most_kept) pending_.resize(most_kept);
+  pages_.resize(std::min(pages_.size(), pages_for(length_) + most_kept));
 }
 
 // The page, made if it is the next one, and copied first if another sequence holds it too.

@@ -1,9 +1,10 @@
 // Keys and values of one sequence, in pages of 32 positions that forks share.
 //
-// The rows of a pass wait in pages of their own, in the order of the pass, until a path of them is
-// committed. So rows see each other without being copied, siblings never overwrite each other, and
-// what a row computes does not depend on where its ancestors lie. What is stored in 16 bits is
-// rounded once, before any row uses it.
+// The rows of a pass wait in the places behind the committed end, in the order of the pass, until
+// a path of them is committed. So a chain that holds lies where it must already, rows see each
+// other without being copied, siblings never overwrite each other, and what a row computes does not
+// depend on where its ancestors lie. What is stored in 16 bits is rounded once, before any row uses
+// it.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +58,8 @@ class KVPage {
   void put(std::size_t layer, std::size_t head, std::size_t place, const float* key,
            const float* value, std::size_t size);
 
-  // Takes `count` positions in all layers from another page; here and there within one part.
+  // Takes `count` positions in all layers from another page, or from behind in the same one; here
+  // and there within one part.
   void take(std::size_t place, KVPage& from, std::size_t from_place, std::size_t count);
 
   // Bytes of one head.
@@ -96,8 +98,11 @@ class KVSequence {
   // The rows from the committed end down to `row`, itself included.
   const std::vector<int>& path(std::size_t row) const { return paths_[row]; }
 
+  // Where the row waits, counted from the text's beginning.
+  std::size_t place(int row) const { return length_ + static_cast<std::size_t>(row); }
+
+  // Of committed positions, and of the places of the last pass's rows.
   KVPage& page(std::size_t index) { return *pages_[index]; }
-  KVPage& pending(std::size_t index) { return *pending_[index]; }
 
   // Keeps these rows of the last pass, each the parent of the next, and drops the others.
   // Throws std::invalid_argument if they are no path from the committed end, and
@@ -116,8 +121,7 @@ class KVSequence {
 
   KVShape shape_;
   std::size_t length_ = 0;
-  std::vector<std::shared_ptr<KVPage>> pages_;
-  std::vector<std::unique_ptr<KVPage>> pending_;  // as many as the largest pass so far needed
+  std::vector<std::shared_ptr<KVPage>> pages_;  // some more than committed positions need
   std::vector<std::vector<int>> paths_;
   std::vector<int> names_;  // empty: each row's own number
 };

@@ -287,9 +287,10 @@ void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, s
   float* const value = from + shape.kv_heads * size;
   const std::size_t value_head = head + shape.kv_heads;
   if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[value_head * size], size, value);
-  const std::size_t local = local_[row];
-  KVPage& page = groups_[index(batch.sequence_of[row])].kv->pending(local / page_positions);
-  page.put(layer, head - shape.heads, local % page_positions, from, value, size);
+  KVSequence& kv = *groups_[index(batch.sequence_of[row])].kv;
+  const std::size_t place = kv.place(static_cast<int>(local_[row]));
+  kv.page(place / page_positions)
+      .put(layer, head - shape.heads, place % page_positions, from, value, size);
 }
 
 // Turns the leading pairs of a head (Su et al. 2021, 3.4.2).
