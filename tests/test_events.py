@@ -24,7 +24,8 @@ TOKEN = TokenEvent(
     top=((5, -0.5), (2, -1.25)),
     round=3,
 )
-ROUND = RoundEvent(1, 3, (Drafted(5, -1, "lookup", True), Drafted(6, 0, "lookup", False)), 2)
+ROUND = RoundEvent(1, 3, (Drafted(5, -1, "lookup", True, 0.5), Drafted(6, 0, "lookup", False)), 2)
+DRAFTED = {"drafter": "lookup"}
 RESULT = Result(
     request=1,
     text="é",
@@ -61,8 +62,8 @@ def test_a_round_is_one_json_object() -> None:
         "request": 1,
         "round": 3,
         "drafted": [
-            {"token": 5, "parent": -1, "drafter": "lookup", "accepted": True},
-            {"token": 6, "parent": 0, "drafter": "lookup", "accepted": False},
+            DRAFTED | {"token": 5, "parent": -1, "accepted": True, "expected": 0.5},
+            DRAFTED | {"token": 6, "parent": 0, "accepted": False, "expected": None},
         ],
         "emitted": 2,
     }

@@ -75,6 +75,7 @@ Real = Annotated[float, BeforeValidator(_number)]
 PathText = Annotated[str, BeforeValidator(_path), Field(min_length=1)]
 Bias = Annotated[Real, Field(ge=-1e10, le=1e10)]
 DraftLength = Annotated[Whole, Field(ge=0, le=256)] | Literal["auto"]
+DraftWidth = Annotated[Whole, Field(ge=1, le=64)] | Literal["auto"]
 
 
 class Options(BaseModel):
@@ -209,10 +210,14 @@ class Speculation(Options):
         "by commas (the first that has a guess drafts); 'auto' or 'none'.",
     )
     draft_length: DraftLength = Field(
-        "auto", description="Tokens drafted in a chain before each pass, or 'auto'; 0 is off."
+        "auto",
+        description="Most tokens drafted one after the other before each pass; 0 is off, 'auto' "
+        "chooses each time what pays, by the measured cost of a pass and the guesses' worth.",
     )
-    draft_width: Whole = Field(
-        1, ge=1, le=64, description="Children tried at each node of the draft; 1 is a chain."
+    draft_width: DraftWidth = Field(
+        "auto",
+        description="Most children tried at each node of the draft: 1 makes chains, more makes "
+        "trees; 'auto' is what pays where the length is 'auto', and 1 else.",
     )
     rule: RuleName = Field(
         "match", description="The rule that keeps or corrects a draft; all but lenient are exact."
@@ -231,15 +236,16 @@ class Speculation(Options):
                 f"lenience = {self.lenience} works with rule 'lenient' only, not {self.rule!r}; "
                 "choose that rule or leave lenience out."
             )
-        if self.draft_width > 1 and self.rule not in ("match", "tree"):
+        width = 1 if self.draft_width == "auto" else self.draft_width
+        if width > 1 and self.rule not in ("match", "tree"):
             raise ValueError(
                 f"draft_width = {self.draft_width} makes trees, and rule {self.rule!r} keeps "
                 "chains only; use rule match or tree, or width 1."
             )
-        if self.draft_length != "auto" and self.draft_length * self.draft_width > LARGEST_DRAFT:
+        if self.draft_length != "auto" and self.draft_length * width > LARGEST_DRAFT:
             raise ValueError(
                 f"draft_length = {self.draft_length} by draft_width = {self.draft_width} are "
-                f"{self.draft_length * self.draft_width} tokens, and {LARGEST_DRAFT} is the most; "
+                f"{self.draft_length * width} tokens, and {LARGEST_DRAFT} is the most; "
                 "lower one of them."
             )
         return self

@@ -24,12 +24,14 @@ class Drafted:
         parent: Index of the one before it in the same round, -1 at the root.
         drafter: Whose guess.
         accepted: Whether it stays in the text.
+        expected: How likely that was held to be, from 0 to 1; None if nobody reckoned it.
     """
 
     token: int
     parent: int
     drafter: str
     accepted: bool
+    expected: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,10 @@ class Stats:
         prompt_tokens: Tokens of the prompt.
         prompt_seconds: Time from admission to the first round, in seconds like the others.
         seconds: Time in rounds.
-        draft_seconds: Of those, time drafting.
+        draft_seconds: Of those, time drafting, choosing left out.
+        choice_seconds: Of those, time asking for guesses and choosing among them.
         pass_seconds: Of those, time in the target's passes.
+        expected_seconds: What the rounds were expected to take whose drafts were chosen.
         weight_bytes: Bytes of weights that the passes read.
         by_drafter: For each drafter, [drafted, accepted].
     """
@@ -130,7 +134,9 @@ class Stats:
     prompt_seconds: float = 0.0
     seconds: float = 0.0
     draft_seconds: float = 0.0
+    choice_seconds: float = 0.0
     pass_seconds: float = 0.0
+    expected_seconds: float = 0.0
     weight_bytes: int = 0
     by_drafter: dict[str, list[int]] = field(default_factory=dict)
 

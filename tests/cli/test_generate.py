@@ -99,8 +99,8 @@ def test_lenient_is_marked(run: Any) -> None:
 
 def test_show_prints_a_receipt_beside_the_text(run: Any, lm: forerun.LanguageModel) -> None:
     """Legend and receipt are on stderr, so that a piped text stays the text."""
-    result = run("generate", PROMPT, *ASK, "--show")
-    truth = expected(lm)
+    result = run("generate", PROMPT, *ASK, "--show", "--draft-length", "5")
+    truth = expected(lm, draft_length=5)
     assert result.stdout == truth.text + "\n"
     for word in ("accepted from suffix", "corrected", "bonus", "tokens per pass", "acceptance"):
         assert word in result.stderr
@@ -263,13 +263,14 @@ def test_what_was_written_before_an_error_stays(
         return Draft()
 
     monkeypatch.setattr(Suffix, "guess", lambda self, *asked: breaks(*asked))
-    result = run("generate", PROMPT, *ASK, "--json")
+    asked = ("generate", PROMPT, *ASK, "--draft-length", "5")
+    result = run(*asked, "--json")
     *_, last = lines(result.stdout)
     written = list(expected(lm, drafter="none").token_ids[:3])
     assert (result.exit_code, last["event"], last["token_ids"]) == (1, "result", written)
     assert last["finish_reason"] == "interrupted"
     assert "The drafter broke." in result.stderr
-    assert run("generate", PROMPT, *ASK).stdout.endswith("\n")
+    assert run(*asked).stdout.endswith("\n")
 
 
 def test_a_files_own_words_steer_no_terminal(run: Any, tmp_path: Path) -> None:

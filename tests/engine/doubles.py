@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from forerun.config import Generation
+from forerun.control.control import Control, RoundTimes
+from forerun.control.cost import CostCurve
 from forerun.core.coins import Address
 from forerun.core.noise import Domain, Noise
 from forerun.core.proposal import Dense
@@ -256,6 +258,13 @@ DRAFTERS: dict[str, Callable[[ToyTarget], FollowingDrafter]] = {
 }
 
 
+class Unhurried(Control):
+    """Believes that rows cost nothing, and learns nothing else from the clock."""
+
+    def clock(self, rows: int, nodes: int, context: int, times: RoundTimes) -> None:
+        """Don't look."""
+
+
 class Bench:
     """A scheduler over a watched toy, with every drafter above by its name.
 
@@ -268,7 +277,8 @@ class Bench:
     def __init__(self, toy: ToyTarget, max_batch: int = 64, **drafters: FollowingDrafter) -> None:
         self.target = SpyTarget(toy)
         self.drafters = {name: make(toy) for name, make in DRAFTERS.items()} | drafters
-        self.scheduler = Scheduler(self.target, self.drafter_for, max_batch)
+        control = Unhurried(self.target, lambda: CostCurve({1: 1.0, 32: 1.0}))
+        self.scheduler = Scheduler(self.target, self.drafter_for, max_batch, control)
 
     def drafter_for(self, spec: str) -> Drafter | None:
         """Return the drafter of that name."""

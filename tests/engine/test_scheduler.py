@@ -370,7 +370,7 @@ def test_the_statistics_are_the_sum_over_requests_cancelled_ones_too() -> None:
     """Each counted once, when it ends."""
     bench = Bench(endless())
     ended = bench.scheduler.submit(ask([1], max_tokens=4, drafter="oracle"))
-    cut = bench.scheduler.submit(ask([2, 3], max_tokens=40, drafter="wrong"))
+    cut = bench.scheduler.submit(ask([2, 3], max_tokens=40, drafter="wrong", draft_length=5))
     bench.scheduler.step()
     bench.scheduler.step()
     bench.scheduler.cancel(cut)

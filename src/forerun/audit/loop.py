@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from forerun.audit.wavering import WaveringCosts
+from forerun.control.control import Control
 from forerun.drafters.protocol import Drafter
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
@@ -34,7 +36,7 @@ def write(
     Raises:
         EngineError: The texts go on after every one of them should have ended.
     """
-    scheduler = Scheduler(target, drafter_for, max_batch=_BATCH)
+    scheduler = Scheduler(target, drafter_for, _BATCH, Control(target, WaveringCosts))
     requests = [scheduler.submit(ask) for ask in asks]
     for request in () if prepare is None else requests:
         prepare(request)  # type: ignore[misc]

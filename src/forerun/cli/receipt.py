@@ -91,7 +91,8 @@ def _kept(accepted: int, drafted: int) -> str:
 
 
 def _times(stats: Stats) -> str:
+    drafting = stats.draft_seconds + stats.choice_seconds
     return (
-        f"{stats.seconds:.2f} s, of it {stats.draft_seconds:.2f} s drafting; "
+        f"{stats.seconds:.2f} s, of it {drafting:.2f} s drafting; "
         f"prompt of {stats.prompt_tokens} tokens {stats.prompt_seconds:.2f} s"
     )

@@ -88,6 +88,26 @@ class SuffixAutomaton:
             state = self._link[state]
         return list(found)[:most]
 
+    def weighed(self, state: int, most: int) -> list[tuple[int, float]]:
+        """Return the same tokens in the same order, each with a confidence that never rises.
+
+        The longest context's share of a token, less what a short match is worth less.
+        """
+        found: dict[int, float] = {}
+        least = 1.0
+        for _ in range(CONTEXTS):
+            if state <= ROOT or len(found) >= most:
+                break
+            then, count = self._next[state], self._count
+            whole = sum(count[end] for end in then.values()) + 0.5
+            worth = 1.0 - 0.6 ** min(self._length[state], 12)
+            for token in self._ranked(state):
+                if token not in found:
+                    least = min(least, worth * count[then[token]] / whole)
+                    found[token] = least
+            state = self._link[state]
+        return list(found.items())[:most]
+
     def follow(self, state: int, token: int) -> int:
         """Return the state of the longest suffix of the state's substrings, then `token`."""
         while state != -1 and token not in self._next[state]:

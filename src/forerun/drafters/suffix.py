@@ -6,15 +6,34 @@ output of the text itself.
 
 from __future__ import annotations
 
-from forerun.core.proposal import Point
+from collections.abc import Sequence
+
 from forerun.core.tree import Draft
 from forerun.drafters.automaton import SuffixAutomaton
-from forerun.drafters.comb import Comb
+from forerun.drafters.grow import grow
 from forerun.drafters.memory import Follower
-from forerun.drafters.protocol import DraftRequest
+from forerun.drafters.protocol import DraftRequest, Guess
 from forerun.drafters.table import DrafterKit
 
 __all__ = ["Suffix"]
+
+
+class _Match:
+    """A state of the automaton, as a place."""
+
+    __slots__ = ("_automaton", "_state")
+
+    def __init__(self, automaton: SuffixAutomaton, state: int) -> None:
+        self._automaton, self._state = automaton, state
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        return [
+            Guess(token, confidence, Suffix.name, rank)
+            for rank, (token, confidence) in enumerate(self._automaton.weighed(self._state, most))
+        ]
+
+    def after(self, token: int) -> _Match:
+        return _Match(self._automaton, self._automaton.follow(self._state, token))
 
 
 class Suffix(Follower[SuffixAutomaton]):
@@ -31,11 +50,9 @@ class Suffix(Follower[SuffixAutomaton]):
 
     def guess(self, memory: SuffixAutomaton, request: DraftRequest) -> Draft:
         """Return a comb of points."""
-        comb = Comb(request, self.name)
-        state = memory.match
-        while comb.grows:
-            tokens = memory.continuations(state, request.width)
-            comb.add([(token, Point(token)) for token in tokens])
-            if tokens:
-                state = memory.follow(state, tokens[0])
-        return comb.draft()
+        return grow(_Match(memory, memory.match), request)
+
+    def place(self, request: DraftRequest) -> _Match:
+        """Return the text's own longest match."""
+        memory = self._in_step(request.sequence, request.tokens)
+        return _Match(memory, memory.match)

@@ -10,6 +10,7 @@ from forerun.config import Generation
 from forerun.core.coins import AddressedCoins, Coins
 from forerun.core.rules import Chance, make_rule
 from forerun.core.stop import Decoder, FinishReason, Stop
+from forerun.drafters.protocol import Guesser
 from forerun.errors import CapabilityError, PromptError
 from forerun.events import Result, Stats, TokenEvent
 from forerun.native import fast_noise, fast_warp
@@ -18,7 +19,7 @@ from forerun.targets.protocol import Target
 __all__ = ["AUTO_DRAFT_LENGTH", "Ask", "Request"]
 
 AUTO_DRAFT_LENGTH = 5
-"""What draft length "auto" means as long as nothing is measured."""
+"""What draft length "auto" means under a rule that draws coins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class Request:
         self.coins: Coins = AddressedCoins(ask.seed, ask.sample)
         self.exactness = target.capabilities.exactness
         self.target_name = target.capabilities.name
+        self.has_trees = target.capabilities.trees
+        self.guesser: Guesser | None = None  # once opened, if its drafts are chosen each round
         self.tokens = list(ask.prompt)
         self.events: list[TokenEvent] = []
         self.stats = Stats(prompt_tokens=len(ask.prompt))
@@ -95,9 +98,10 @@ class Request:
                 f"The prompt holds token {unknown[0]}.",
                 f"Token ids go from 0 to {target.vocab_size - 1}.",
             )
-        if self.options.draft_width > 1 and not target.capabilities.trees:
+        width = self.options.draft_width
+        if width != "auto" and width > 1 and not target.capabilities.trees:
             raise CapabilityError(
-                f"draft_width = {self.options.draft_width}: this target scores chains only.",
+                f"draft_width = {width}: this target scores chains only.",
                 "Use draft_width 1.",
             )
 
@@ -107,11 +111,9 @@ class Request:
         return self.tokens[len(self.prompt) :]
 
     @property
-    def budget(self) -> int:
+    def room(self) -> int:
         """How long the next draft may be, so that nothing is drafted that can't be emitted."""
-        asked = self.options.draft_length
-        length = AUTO_DRAFT_LENGTH if asked == "auto" else asked
-        return max(0, min(length, self.stop.left - 1))
+        return max(0, self.stop.left - 1)
 
     @property
     def guarantee(self) -> Literal["bitwise", "same law", "lenient"]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.control.control import Control, RoundTimes
 from forerun.core.rules import Verdict
 from forerun.core.scored import ScoredDraft
-from forerun.core.tree import ROOT, Draft
+from forerun.core.tree import Draft
 from forerun.core.warp import likeliest
-from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
+from forerun.drafters.protocol import Drafter, Outcome
+from forerun.engine.drafting import Drafts, draft_round, each_once
 from forerun.engine.request import Request
 from forerun.errors import EngineError
 from forerun.events import Drafted, Event, RoundEvent, Source, TokenEvent
@@ -22,7 +24,10 @@ __all__ = ["run_round"]
 
 
 def run_round(
-    target: Target, requests: Sequence[Request], drafters: Sequence[Drafter | None]
+    target: Target,
+    requests: Sequence[Request],
+    drafters: Sequence[Drafter | None],
+    control: Control,
 ) -> list[Event]:
     """Advance every request by at least one token; return what happened, request by request.
 
@@ -30,16 +35,18 @@ def run_round(
         target: Scores all drafts in one pass.
         requests: Running ones, none finished.
         drafters: Each request's drafter, or None.
+        control: Chooses what is drafted, where a request leaves it open.
     """
     begun = time.perf_counter()
-    drafts = _draft(requests, drafters)
+    made = draft_round(requests, drafters, control)
     drafted = time.perf_counter()
-    starts, rows = _rows(requests, drafts)
+    starts, rows = _rows(requests, made.drafts)
     logits = target.score(rows).logits
     scored = time.perf_counter()
     events: list[Event] = []
     outcomes: list[Outcome] = []
-    for request, draft, start in zip(requests, drafts, starts, strict=True):
+    for index, (request, start) in enumerate(zip(requests, starts, strict=True)):
+        draft = made.drafts[index]
         part = logits[start : start + len(draft) + 1]
         position = len(request.tokens)
         on_draft = ScoredDraft(draft, part, request.warp, request.state, position)
@@ -48,14 +55,19 @@ def run_round(
         emitted = len(request.tokens) - position
         kept = verdict.accepted[:emitted]
         request.stats.count_pass(emitted, target.weight_bytes)
-        events += [_tell(request, draft, kept, emitted), *happened]
+        events += [_tell(request, draft, made.reached[index], kept, emitted), *happened]
         path = [start, *(start + 1 + node for node in verdict.accepted[: emitted - 1])]
         assert request.sequence is not None
         target.commit(request.sequence, path)
         outcomes.append(Outcome(request.name, draft, kept, tuple(request.tokens), emitted, part))
         request.round += 1
-    _observe(drafters, outcomes)
-    _clock(requests, (begun, drafted, scored, time.perf_counter()))
+    _observe(drafters, outcomes, made, control)
+    ended = time.perf_counter()
+    drafting = drafted - begun - made.choice_seconds
+    times = RoundTimes(drafting, made.choice_seconds, scored - drafted, ended - scored)
+    context = max(len(request.tokens) for request in requests)
+    control.clock(len(rows), made.nodes, context, times)
+    _clock(requests, made, times)
     return events
 
 
@@ -69,54 +81,6 @@ def _verify(request: Request, on_draft: ScoredDraft) -> Verdict:
             raise
         position = on_draft.position + on_draft.draft.depth(int(broken[0]) - 1)
         raise EngineError(f"At position {position}: {error.what}", error.way_out) from error
-
-
-def _draft(requests: Sequence[Request], drafters: Sequence[Drafter | None]) -> list[Draft]:
-    """Ask each drafter once, for all of its requests that have a budget."""
-    drafts = [Draft()] * len(requests)
-    for drafter in _each_once(drafters):
-        places = [i for i, r in enumerate(requests) if drafters[i] is drafter and r.budget > 0]
-        asked = [_ask(requests[i]) for i in places]
-        answers = drafter.draft(asked) if asked else []
-        if len(answers) != len(asked):
-            raise EngineError(
-                f"Drafter {drafter.name!r} gave {len(answers)} drafts for {len(asked)} texts."
-            )
-        for place, request, draft in zip(places, asked, answers, strict=True):
-            _check(draft, request, drafter)
-            drafts[place] = draft
-    return drafts
-
-
-def _each_once(drafters: Iterable[Drafter | None]) -> list[Drafter]:
-    return list({id(d): d for d in drafters if d is not None}.values())
-
-
-def _ask(request: Request) -> DraftRequest:
-    shares_noise = request.rule.draws_from == "noise"
-    return DraftRequest(
-        sequence=request.name,
-        tokens=tuple(request.tokens),
-        prompt_length=len(request.prompt),
-        length=request.budget,
-        width=request.options.draft_width,
-        warp=request.warp,
-        state=request.state,
-        round=request.round,
-        noise=request.noise if shares_noise else None,
-        coins=None if shares_noise else request.coins,
-    )
-
-
-def _check(draft: Draft, request: DraftRequest, drafter: Drafter) -> None:
-    """Refuse a draft that would cost more than was asked for, or that can't be scored."""
-    for index, node in enumerate(draft.nodes):
-        if not 0 <= node.token < request.warp.vocab_size:
-            raise EngineError(f"Drafter {drafter.name!r} proposed token {node.token}.")
-        if draft.depth(index) > request.length or len(draft.children(index)) > request.width:
-            raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
-    if len(draft.children(ROOT)) > request.width:
-        raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
 
 
 def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> tuple[list[int], list[Row]]:
@@ -183,28 +147,42 @@ def _top(request: Request, logits: NDArray[np.float32]) -> tuple[tuple[int, floa
     return tuple((token, float(log_p[token])) for token in best)
 
 
-def _tell(request: Request, draft: Draft, kept: Sequence[int], emitted: int) -> RoundEvent:
+def _tell(
+    request: Request,
+    draft: Draft,
+    reached: Sequence[float],
+    kept: Sequence[int],
+    emitted: int,
+) -> RoundEvent:
     """Describe the round, and count its draft."""
     held = set(kept)
+    expected: Sequence[float | None] = reached or [None] * len(draft)
     for index, node in enumerate(draft.nodes):
         request.stats.count_draft(node.drafter, index in held)
     drafted = (
-        Drafted(node.token, node.parent, node.drafter, index in held)
+        Drafted(node.token, node.parent, node.drafter, index in held, expected[index])
         for index, node in enumerate(draft.nodes)
     )
     return RoundEvent(request.name, request.round, tuple(drafted), emitted)
 
 
-def _observe(drafters: Sequence[Drafter | None], outcomes: Sequence[Outcome]) -> None:
-    for drafter in _each_once(drafters):
+def _observe(
+    drafters: Sequence[Drafter | None], outcomes: Sequence[Outcome], made: Drafts, control: Control
+) -> None:
+    """Let the drafters and the choice learn what became of the drafts."""
+    for drafter in each_once(drafters):
         mine = [o for d, o in zip(drafters, outcomes, strict=True) if d is drafter]
         drafter.observe(mine)
+    for outcome, whose, seconds in zip(outcomes, drafters, made.own_seconds, strict=True):
+        if whose is not None:
+            control.learn(outcome, seconds)
 
 
-def _clock(requests: Sequence[Request], times: tuple[float, ...]) -> None:
-    begun, drafted, scored, ended = times
+def _clock(requests: Sequence[Request], made: Drafts, times: RoundTimes) -> None:
     for request in requests:
         stats = request.stats
-        stats.seconds += ended - begun
-        stats.draft_seconds += drafted - begun
-        stats.pass_seconds += scored - drafted
+        stats.seconds += sum(times)
+        stats.draft_seconds += times.drafting
+        stats.choice_seconds += times.choice
+        stats.pass_seconds += times.passing
+        stats.expected_seconds += made.expected_seconds

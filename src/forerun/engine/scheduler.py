@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
+from forerun.control.control import Control
 from forerun.drafters.protocol import Drafter
+from forerun.engine.drafting import guesser_of
 from forerun.engine.request import Ask, Request
 from forerun.engine.round import run_round
 from forerun.errors import OptionError
@@ -25,6 +27,8 @@ class Scheduler:
         drafter_for: Gives the drafter a request names, or None for plain decoding. The same
             spec gives the same drafter, which then follows many texts.
         max_batch: Most requests in one pass.
+        control: Chooses what is drafted; by default one that times the target's passes when
+            there is first something to choose.
 
     Raises:
         OptionError: `max_batch` is below 1.
@@ -35,11 +39,13 @@ class Scheduler:
         target: Target,
         drafter_for: Callable[[str], Drafter | None],
         max_batch: int = 64,
+        control: Control | None = None,
     ) -> None:
         if max_batch < 1:
             raise OptionError(f"max_batch = {max_batch} runs nothing.", "Give 1 or more.")
         self.target = target
         self.max_batch = max_batch
+        self.control = control or Control(target)
         self.stats = Stats()
         self._drafter_for = drafter_for
         self._waiting: deque[Request] = deque()
@@ -83,7 +89,7 @@ class Scheduler:
         with ExitStack() as on_failure:
             for request in requests:
                 on_failure.callback(self.cancel, request)
-            events += run_round(self.target, requests, drafters)
+            events += run_round(self.target, requests, drafters, self.control)
             events += [self._close(request) for request in requests if request.finish is not None]
             on_failure.pop_all()
         return events
@@ -125,8 +131,10 @@ class Scheduler:
             on_failure.callback(self.target.free, sequence)
             if drafter is not None:
                 drafter.open(request.name, request.tokens)
+                self.control.open(request.name)
             on_failure.pop_all()
         request.sequence = sequence
+        request.guesser = guesser_of(request, drafter)
         request.stats.prompt_seconds = time.perf_counter() - begun
         self._running.append((request, drafter))
 
@@ -140,5 +148,6 @@ class Scheduler:
         with ExitStack() as both:  # though one may fail
             if drafter is not None:
                 both.callback(drafter.free, request.name)
+                both.callback(self.control.free, request.name)
             both.callback(self.target.free, sequence)
         return request.result()

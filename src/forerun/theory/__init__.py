@@ -37,6 +37,7 @@ from forerun.theory.speedup import (
     tokens_along,
     tokens_per_pass,
 )
+from forerun.theory.tree_size import optimal_size, speedup_of_tree
 
 __all__ = [
     "PassCost",
@@ -56,11 +57,13 @@ __all__ = [
     "optimal_length",
     "optimal_length_along",
     "optimal_length_measured",
+    "optimal_size",
     "oracle_speedup",
     "oracle_tokens",
     "rejection_sampling_acceptance",
     "speedup",
     "speedup_along",
+    "speedup_of_tree",
     "tokens_along",
     "tokens_per_pass",
 ]

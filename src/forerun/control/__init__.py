@@ -1,0 +1,1 @@
+"""The choice of draft: what a pass costs, what guesses are worth, and which of them to score."""

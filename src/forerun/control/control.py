@@ -1,0 +1,160 @@
+"""The choice of draft in a running engine: asks, grows, chooses, and learns what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from forerun.control.choice import Choice, Growth, choose
+from forerun.control.cost import CostCurve, measure
+from forerun.control.estimates import Estimates
+from forerun.control.lengths import LONGEST, Lengths
+from forerun.core.tree import ROOT
+from forerun.drafters.protocol import DraftRequest, Guesser, Outcome
+from forerun.targets.protocol import Target
+
+__all__ = ["Control", "RoundTimes"]
+
+_MOST_NODES = 31  # of one text
+_MOST_ROWS = 256  # of a pass
+_GAIN = 0.1
+
+
+class RoundTimes(NamedTuple):
+    """How long a round took, in seconds, by part.
+
+    Attributes:
+        drafting: Asking drafters that draft by themselves.
+        choice: Asking places, and growing trees.
+        passing: The target's pass.
+        rest: Verifying, writing, committing.
+    """
+
+    drafting: float
+    choice: float
+    passing: float
+    rest: float
+
+
+@dataclass(slots=True)
+class _Text:
+    """What is known of one text."""
+
+    estimates: Estimates
+    lengths: Lengths = field(default_factory=Lengths)
+    growth: Growth | None = None
+
+
+class Control:
+    """Decides each round what is drafted.
+
+    Args:
+        target: Whose passes are paid for.
+        curve: Gives what they cost; asked once, when something is first to be chosen. By default
+            they are timed then.
+    """
+
+    def __init__(self, target: Target, curve: Callable[[], CostCurve] | None = None) -> None:
+        self._target = target
+        self._find_curve = curve or (lambda: measure(target))
+        self._curve: CostCurve | None = None
+        self._experience = Estimates()
+        self._texts: dict[int, _Text] = {}
+        self._rest = _Line()
+
+    @property
+    def curve(self) -> CostCurve:
+        """What passes cost."""
+        if self._curve is None:
+            self._curve = self._find_curve()
+        return self._curve
+
+    def forget(self) -> None:
+        """Forget what texts have taught, but not what passes cost."""
+        self._experience = Estimates()
+
+    def open(self, sequence: int) -> None:
+        """Follow a new text; where passes have shown another cost, time them before its first."""
+        self._texts[sequence] = _Text(Estimates(self._experience))
+        if self._curve is not None and self._curve.is_stale and len(self._texts) == 1:
+            self._curve = measure(self._target)
+
+    def free(self, sequence: int) -> None:
+        """Stop following a text."""
+        self._texts.pop(sequence, None)
+
+    def length(self, sequence: int, room: int, rows: int, context: int) -> int:
+        """Return how far a drafter should run ahead that drafts by itself.
+
+        Args:
+            sequence: Its text.
+            room: How many tokens there is room for.
+            rows: Of the pass, without this text's draft.
+            context: Most tokens one of the pass's texts holds.
+        """
+        return self._texts[sequence].lengths.choose(self._seconds(rows, context, LONGEST), room)
+
+    def choose(
+        self, asked: Sequence[tuple[DraftRequest, Guesser]], rows: int, context: int
+    ) -> Choice:
+        """Return the drafts of texts whose drafters can be asked place by place.
+
+        Args:
+            asked: Each text and its drafter.
+            rows: Of the pass, all roots and the other texts' drafts included.
+            context: Most tokens one of the pass's texts holds.
+        """
+        growths: list[Growth] = []
+        for request, drafter in asked:
+            text = self._texts[request.sequence]
+            text.growth = Growth(
+                drafter.place(request), text.estimates, request.length, request.width
+            )
+            growths.append(text.growth)
+        most = min(_MOST_NODES * len(growths), max(_MOST_ROWS - rows, 0))
+        return choose(growths, self._seconds(rows, context, most), rows - len(growths))
+
+    def learn(self, outcome: Outcome, drafting: float) -> None:
+        """Learn from what became of one text's draft, and from what was guessed and not drafted.
+
+        Args:
+            outcome: Of the round.
+            drafting: Seconds its drafter took to draft by itself.
+        """
+        text = self._texts.get(outcome.sequence)
+        if text is None:
+            return
+        growth, text.growth = text.growth, None
+        if growth is None:
+            text.lengths.learn(outcome.draft, len(outcome.accepted), drafting)
+            return
+        new = outcome.tokens[len(outcome.tokens) - outcome.emitted :]
+        for node, token in zip((ROOT, *outcome.accepted), new, strict=False):
+            text.estimates.learn(growth.judged.get(node, ()), token)
+
+    def clock(self, rows: int, nodes: int, context: int, times: RoundTimes) -> None:
+        """Learn what a round took: its pass, and all that is around it."""
+        if self._curve is not None:
+            self._curve.observe(rows, context, times.passing)
+            self._rest.learn(nodes, times.choice + times.rest)
+
+    def _seconds(self, rows: int, context: int, most: int) -> list[float]:
+        """Return what the round takes by nodes, from 0 to `most`, besides `rows`."""
+        passes = self.curve.seconds(context)[rows : rows + most + 1] or [1.0]
+        return [seconds + self._rest.at(nodes) for nodes, seconds in enumerate(passes)]
+
+
+class _Line:
+    """Time around the pass: so much, and so much a node; learned as it goes."""
+
+    def __init__(self) -> None:
+        self._fixed = self._slope = 0.0
+
+    def at(self, nodes: int) -> float:
+        return self._fixed + self._slope * nodes
+
+    def learn(self, nodes: int, seconds: float) -> None:
+        surprise = min(seconds, 4 * self.at(nodes) + 1e-3) - self.at(nodes)
+        self._fixed = max(self._fixed + _GAIN * surprise / 2, 0.0)
+        self._slope = max(self._slope + _GAIN * surprise * nodes / (1 + nodes * nodes) / 2, 0.0)

@@ -1,0 +1,156 @@
+"""What a pass costs by its rows: measured on this machine, and corrected by every pass since.
+
+v(M), a pass of M rows over a pass of one, decides how much to draft (DESIGN of the choice:
+`forerun.control.choice`). It belongs to a machine, a model and a number of threads, grows with the
+context, and drifts with the machine's load.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from forerun.targets.protocol import Row, Target
+
+__all__ = ["KNOTS", "CostCurve", "measure"]
+
+KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Rows whose passes are timed; between them the curve is straight."""
+
+_MOST = 256
+_ROWS = np.arange(_MOST + 1)
+_LEVEL_GAIN = (
+    0.1  # how much of a pass's surprise is believed: to be the machine's, or the context's,
+)
+_SHAPE_GAIN = 0.02  # and to be its number of rows'
+_CALM = 1.6  # a pass that took more than this times what was expected was disturbed
+_DISAGREES = 1.3  # a shape this far from the measured one is worth measuring again
+
+
+class CostCurve:
+    """Seconds of a pass, by rows and context.
+
+    Between two measurements passes teach it: each moves the level of its own context, and the
+    shape at its own number of rows.
+
+    Args:
+        measured: Seconds of a pass, by rows; 1 is among them.
+    """
+
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        self.measured = dict(sorted(measured.items()))
+        self._knots = list(self.measured)
+        self._shape = dict.fromkeys(self._knots, 1.0)
+        self._levels: dict[int, float] = {}  # by context
+        self._tables: dict[int, list[float]] = {}
+        self._base = np.interp(_ROWS, self._knots, list(self.measured.values()))
+        if len(self._knots) > 1:  # beyond the last knot it goes on as it last rose
+            (low, before), (high, last) = list(self.measured.items())[-2:]
+            slope = max(last - before, 0.0) / (high - low)
+            self._base += slope * np.maximum(_ROWS - high, 0)
+
+    def seconds(self, context: int) -> list[float]:
+        """Return what passes over that context take, by rows from 0 on; do not write to it."""
+        bucket = _bucket(context)
+        if bucket not in self._tables:
+            shape = np.interp(_ROWS, self._knots, list(self._shape.values()))
+            self._tables[bucket] = (self._level(bucket) * self._base * shape).tolist()
+        return self._tables[bucket]
+
+    def curve(self, context: int = 256) -> dict[int, float]:
+        """Return v of the measured numbers of rows, as it is believed now."""
+        seconds = self.seconds(context)
+        return {rows: seconds[rows] / seconds[1] for rows in self._knots}
+
+    def observe(self, rows: int, context: int, seconds: float) -> None:
+        """Learn from one pass.
+
+        Args:
+            rows: How many it scored.
+            context: Most tokens that one of its sequences held.
+            seconds: What it took.
+        """
+        if not 1 <= rows <= _MOST:
+            return
+        bucket = _bucket(context)
+        surprise = math.log(min(max(seconds / self.seconds(context)[rows], 1 / _CALM), _CALM))
+        self._levels[bucket] = self._level(bucket) * math.exp(_LEVEL_GAIN * surprise)
+        nearest = min(self._knots, key=lambda knot: abs(knot - rows))
+        if nearest > 1:
+            self._shape[nearest] *= math.exp(_SHAPE_GAIN * surprise)
+        self._tables.clear()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the shape that passes show is far from the one that was measured."""
+        factors = self._shape.values()
+        return max(*factors, 1.0) > _DISAGREES or min(*factors, 1.0) < 1 / _DISAGREES
+
+    def _level(self, bucket: int) -> float:
+        """Return a context's level; of one never seen, the nearest one's."""
+        if not self._levels:
+            return 1.0
+        return self._levels[min(self._levels, key=lambda seen: abs(seen - bucket))]
+
+
+def _bucket(context: int) -> int:
+    return max(context, 128).bit_length()
+
+
+def measure(
+    target: Target,
+    seconds: float = 0.8,
+    clock: Callable[[], float] = time.perf_counter,
+) -> CostCurve:
+    """Time passes of every number of rows, several times in turn, and take medians.
+
+    Args:
+        target: Whose passes.
+        seconds: About how long this may take. A slow target's larger passes are left out, and
+            estimated from the ones before until they occur.
+        clock: For tests.
+    """
+    ends = clock() + seconds
+    sequence = _sequence(target, seconds / 4, clock)
+    timed: dict[int, list[float]] = {}
+    try:
+        most = min(KNOTS[-1], target.context_length - target.length(sequence))
+        knots = [rows for rows in KNOTS if rows <= max(most, 1)]
+        while len(timed.get(1, ())) < 7:
+            for rows in knots:
+                worst = max((max(times) for times in timed.values()), default=0.0)
+                if 1 in timed and clock() + 2 * worst > ends:
+                    return _curve(timed)
+                timed.setdefault(rows, []).append(_one_pass(target, sequence, rows, clock))
+        return _curve(timed)
+    finally:
+        target.free(sequence)
+
+
+def _curve(timed: Mapping[int, Sequence[float]]) -> CostCurve:
+    return CostCurve({rows: statistics.median(times) for rows, times in timed.items()})
+
+
+def _sequence(target: Target, seconds: float, clock: Callable[[], float]) -> int:
+    """Open a text of up to 256 tokens, shorter where reading that would take long."""
+    most = min(256, target.context_length // 2)
+    begun = clock()
+    sequence = target.open([0] * min(16, most))
+    pace = max(clock() - begun, 1e-9) / 16
+    length = min(most, int(seconds / pace))
+    if length <= 16:
+        return sequence
+    target.free(sequence)
+    return target.open([0] * length)
+
+
+def _one_pass(target: Target, sequence: int, rows: int, clock: Callable[[], float]) -> float:
+    start = target.length(sequence)
+    chain = [Row(sequence, 0, start + i, i - 1) for i in range(rows)]
+    begun = clock()
+    target.score(chain)
+    return clock() - begun

@@ -1,0 +1,163 @@
+"""The first part of a round: who drafts what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from forerun.control.control import Control
+from forerun.core.tree import ROOT, Draft
+from forerun.drafters.protocol import Drafter, DraftRequest, Guesser
+from forerun.engine.request import AUTO_DRAFT_LENGTH, Request
+from forerun.errors import EngineError
+
+__all__ = ["Drafts", "draft_round", "each_once", "guesser_of"]
+
+_WIDEST = 64
+
+
+@dataclass(slots=True)
+class Drafts:
+    """What a round scores.
+
+    Attributes:
+        drafts: One for each request.
+        reached: Of each draft's nodes, the probability to stay in the text; empty where nobody
+            reckoned it.
+        own_seconds: What each request's drafter took to draft by itself.
+        choice_seconds: What asking for guesses and choosing among them took.
+        expected_seconds: What the round is expected to take; 0 if nothing was to be chosen.
+    """
+
+    drafts: list[Draft]
+    reached: list[tuple[float, ...]]
+    own_seconds: list[float]
+    choice_seconds: float = 0.0
+    expected_seconds: float = 0.0
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all drafts together."""
+        return sum(len(draft) for draft in self.drafts)
+
+
+def guesser_of(request: Request, drafter: Drafter | None) -> Guesser | None:
+    """Return the drafter if each round is to choose which of its guesses are scored, and how many.
+
+    A rule that draws coins doesn't get that: what a coin is for must not hang on how fast a pass
+    was, or a seed would no longer give the same text.
+    """
+    free = request.options.draft_length == "auto" and request.rule.draws_from == "noise"
+    return drafter if free and isinstance(drafter, Guesser) else None
+
+
+def draft_round(
+    requests: Sequence[Request], drafters: Sequence[Drafter | None], control: Control
+) -> Drafts:
+    """Return what each request's draft is: those that drafters make by themselves, then the others.
+
+    Args:
+        requests: Running ones.
+        drafters: Each request's, or None.
+        control: Chooses lengths and trees.
+
+    Raises:
+        EngineError: A drafter drafted too much, or what can't be scored.
+    """
+    count = len(requests)
+    made = Drafts([Draft()] * count, [()] * count, [0.0] * count)
+    context = max(len(request.tokens) for request in requests)
+    for drafter in each_once(drafters):
+        mine = [i for i, other in enumerate(drafters) if other is drafter]
+        _by_itself(
+            made, requests, [i for i in mine if requests[i].guesser is None], drafter, control
+        )
+    chosen = [i for i, r in enumerate(requests) if r.guesser is not None and r.room > 0]
+    if chosen:
+        begun = time.perf_counter()
+        asked = [
+            (_ask(r, r.room, _width(r, free=True)), r.guesser)
+            for r in requests
+            if r.guesser is not None and r.room > 0
+        ]
+        choice = control.choose(asked, count + made.nodes, context)
+        for place, draft, reached in zip(chosen, choice.drafts, choice.reached, strict=True):
+            made.drafts[place], made.reached[place] = draft, reached
+        made.expected_seconds = choice.seconds
+        made.choice_seconds = time.perf_counter() - begun
+    return made
+
+
+def each_once(drafters: Iterable[Drafter | None]) -> list[Drafter]:
+    """Return the drafters, each once, in order."""
+    return list({id(d): d for d in drafters if d is not None}.values())
+
+
+def _by_itself(
+    made: Drafts,
+    requests: Sequence[Request],
+    mine: Sequence[int],
+    drafter: Drafter,
+    control: Control,
+) -> None:
+    """Have one drafter draft for all of its requests that have room for a draft."""
+    context = max((len(requests[i].tokens) for i in mine), default=0)
+    lengths = {i: _length(requests[i], len(requests), context, control) for i in mine}
+    places = [i for i in mine if lengths[i] > 0]
+    if not places:
+        return
+    asked = [_ask(requests[i], lengths[i], _width(requests[i], free=False)) for i in places]
+    begun = time.perf_counter()
+    answers = drafter.draft(asked)
+    seconds = time.perf_counter() - begun
+    if len(answers) != len(asked):
+        raise EngineError(
+            f"Drafter {drafter.name!r} gave {len(answers)} drafts for {len(asked)} texts."
+        )
+    for place, request, draft in zip(places, asked, answers, strict=True):
+        _check(draft, request, drafter)
+        made.drafts[place], made.own_seconds[place] = draft, seconds
+
+
+def _length(request: Request, rows: int, context: int, control: Control) -> int:
+    asked = request.options.draft_length
+    if asked != "auto":
+        return min(asked, request.room)
+    if request.rule.draws_from == "coins":
+        return min(AUTO_DRAFT_LENGTH, request.room)
+    return control.length(request.name, request.room, rows, context)
+
+
+def _width(request: Request, *, free: bool) -> int:
+    asked = request.options.draft_width
+    if asked != "auto":
+        return asked
+    return _WIDEST if free and request.has_trees else 1
+
+
+def _ask(request: Request, length: int, width: int) -> DraftRequest:
+    shares_noise = request.rule.draws_from == "noise"
+    return DraftRequest(
+        sequence=request.name,
+        tokens=tuple(request.tokens),
+        prompt_length=len(request.prompt),
+        length=length,
+        width=width,
+        warp=request.warp,
+        state=request.state,
+        round=request.round,
+        noise=request.noise if shares_noise else None,
+        coins=None if shares_noise else request.coins,
+    )
+
+
+def _check(draft: Draft, request: DraftRequest, drafter: Drafter) -> None:
+    """Refuse a draft that would cost more than was asked for, or that can't be scored."""
+    for index, node in enumerate(draft.nodes):
+        if not 0 <= node.token < request.warp.vocab_size:
+            raise EngineError(f"Drafter {drafter.name!r} proposed token {node.token}.")
+        if draft.depth(index) > request.length or len(draft.children(index)) > request.width:
+            raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
+    if len(draft.children(ROOT)) > request.width:
+        raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")

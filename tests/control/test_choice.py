@@ -1,0 +1,125 @@
+"""The choice: the best tree of the best size, against every tree there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.control.choice import Growth, choose
+from forerun.control.estimates import Estimates
+from forerun.core.tree import ROOT
+from forerun.drafters.protocol import Guess
+from forerun.theory import optimal_size
+
+
+class Told:
+    """A place that guesses what a table says of the path to it."""
+
+    def __init__(self, table: dict[tuple[int, ...], list[tuple[int, float]]], path=()) -> None:  # type: ignore[no-untyped-def]
+        self.table, self.path = table, path
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        """Return the table's guesses."""
+        found = self.table.get(self.path, [])
+        return [Guess(token, p, "told", rank) for rank, (token, p) in enumerate(found)]
+
+    def after(self, token: int) -> Told:
+        """Return the next place."""
+        return Told(self.table, (*self.path, token))
+
+
+def growth(table: dict[tuple[int, ...], list[tuple[int, float]]], length=9, width=9) -> Growth:  # type: ignore[no-untyped-def]
+    """Return a tree that takes the table's word for it."""
+    return Growth(Told(table), Estimates(), length, width)
+
+
+PATHS = [path for depth in range(3) for path in product((0, 1), repeat=depth)]
+tables = st.fixed_dictionaries(
+    {path: st.tuples(st.floats(0.25, 0.6), st.floats(0.22, 0.38)) for path in PATHS}
+).map(lambda t: {path: [(0, a), (1, b)] for path, (a, b) in t.items()})
+curves = st.lists(st.floats(0, 0.6), min_size=14, max_size=14).map(
+    lambda steps: [1.0 + sum(steps[:n]) for n in range(15)]
+)
+
+
+@given(tables, curves)
+@settings(max_examples=150)
+def test_no_tree_brings_more_tokens_a_second(table: dict, seconds: list[float]) -> None:  # type: ignore[type-arg]
+    """Its size is theory's for all nodes by probability, and so is its rate."""
+    choice = choose([growth(table)], seconds)
+    nodes = []
+    for path in PATHS:
+        before = 1.0
+        for depth, token in enumerate(path):
+            before *= dict(table[path[:depth]])[token]
+        nodes += [before * p for _, p in table[path]]
+    nodes.sort(reverse=True)
+    size = optimal_size(nodes, 0.0, lambda rows: seconds[rows - 1])
+    best = (1 + sum(nodes[:size])) / seconds[size]
+    (draft,), (reached,) = choice.drafts, choice.reached
+    assert (1 + sum(reached)) / seconds[len(draft)] == pytest.approx(best, rel=1e-9)
+    assert choice.seconds == seconds[len(draft)]
+
+
+@given(tables)
+def test_a_node_counts_with_the_product_of_its_path(table: dict) -> None:  # type: ignore[type-arg]
+    """Every node's probability is its guess's times its parent's."""
+    (draft,), (reached,) = (choice := choose([growth(table)], [1.0] * 15)).drafts, choice.reached
+    assert len(draft) == 14
+    for node, p in enumerate(reached):
+        path = draft.path(node)
+        tokens = tuple(draft.nodes[n].token for n in path)
+        own = dict(table[tokens[:-1]])[tokens[-1]]
+        parent = draft.nodes[node].parent
+        assert p == pytest.approx(own * (1.0 if parent == ROOT else reached[parent]))
+
+
+def test_where_nothing_pays_nothing_is_drafted() -> None:
+    """Size 0 is a choice, and what was guessed is judged all the same."""
+    bare = growth({(): [(3, 0.4)]})
+    choice = choose([bare], [1.0, 1.5, 2.0])
+    assert not len(choice.drafts[0])
+    assert [g.token for g in bare.judged[ROOT]] == [3]
+
+
+def test_texts_share_a_pass_by_what_their_guesses_are_worth() -> None:
+    """The likelier text's nodes come first, whichever text that is."""
+    sure = {(): [(1, 0.9)], (1,): [(2, 0.9)], (1, 2): [(3, 0.9)]}
+    unsure = {(): [(1, 0.2)], (1,): [(2, 0.2)]}
+    seconds = [2.0, 2.1, 2.2, 2.3, 3.5, 5.0, 7.0]
+    choice = choose([growth(unsure), growth(sure)], seconds)
+    assert [len(draft) for draft in choice.drafts] == [0, 3]
+
+
+def test_length_and_width_are_bounds() -> None:
+    """However cheap rows are."""
+    table = {path: [(0, 0.5), (1, 0.3)] for path in PATHS}
+    (draft,) = choose([growth(table, length=2, width=1)], [1.0] * 20).drafts
+    assert [node.token for node in draft.nodes] == [0, 0]
+    assert draft.is_chain
+
+
+def test_two_sources_that_agree_are_worth_more_than_each() -> None:
+    """A token that two drafters guess is one node, and likelier than either says."""
+
+    class Both(Told):
+        def guesses(self, most: int) -> Sequence[Guess]:
+            if self.path:
+                return []
+            return [Guess(5, 0.5, "a", 0), Guess(5, 0.4, "b", 0), Guess(6, 0.1, "b", 1)]
+
+    choice = choose([Growth(Both({}), Estimates(), 4, 4)], [1.0, 1.0, 1.0])
+    (draft,), (reached,) = choice.drafts, choice.reached
+    assert [(node.token, node.drafter) for node in draft.nodes] == [(5, "a"), (6, "b")]
+    assert 0.5 < reached[0] < 0.7
+
+
+def test_no_more_nodes_than_there_is_room_for() -> None:
+    """A table of seconds for up to two nodes allows two."""
+    table = {path: [(0, 0.5), (1, 0.3)] for path in PATHS}
+    assert sum(map(len, choose([growth(table)], [1.0] * 3).drafts)) == 2
+    assert sum(map(len, choose([growth(table)], [1.0]).drafts)) == 0
