@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from forerun.api import load
-from forerun.bench import llama_cpp
+from forerun.bench import llama_engine
 from forerun.bench.llama_cpp import LlamaCpp
 from forerun.bench.sides import Side
 from forerun.errors import ForerunError, StartError
@@ -131,7 +131,7 @@ class Library:
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     """The double, in the library's place."""
     double = Library()
-    monkeypatch.setattr(llama_cpp, "_library", lambda: double)
+    monkeypatch.setattr(llama_engine, "library", lambda: double)
     return double
 
 

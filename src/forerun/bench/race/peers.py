@@ -24,7 +24,14 @@ from forerun.errors import ForerunError
 
 __all__ = ["RACE_PEERS", "PeerError", "PeerKit", "PeerSide"]
 
-RACE_PEERS: dict[str, str] = {}
+_LLAMA = "forerun.bench.race.llama_cpp:LlamaCpp"
+
+RACE_PEERS: dict[str, str] = {
+    "llama.cpp": _LLAMA,
+    "llama.cpp:lookup": _LLAMA,
+    "llama.cpp:q4_0": _LLAMA,
+    "llama.cpp:q4_0:lookup": _LLAMA,
+}
 """What follows a name's first colon says how it is set: an engine reads it as its modes."""
 
 _SECONDS_TO_OPEN = 900.0
