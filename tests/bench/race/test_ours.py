@@ -27,9 +27,9 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
 @pytest.mark.parametrize(
     ("name", "drafter", "length", "width", "is_warm"),
     [
-        ("plain", "none", "auto", 1, False),
-        ("auto", "auto", "auto", 1, False),
-        ("auto:warm", "auto", "auto", 1, True),
+        ("plain", "none", "auto", "auto", False),
+        ("auto", "auto", "auto", "auto", False),
+        ("auto:warm", "auto", "auto", "auto", True),
         ("suffix:5", "suffix", 5, 1, False),
         ("suffix+bigram:0", "suffix,bigram", 0, 1, False),
         ("suffix:5x2", "suffix", 5, 2, False),
@@ -37,7 +37,7 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     ],
 )
 def test_a_name_says_what_a_side_is(
-    name: str, drafter: str, length: int | str, width: int, is_warm: bool
+    name: str, drafter: str, length: int | str, width: int | str, is_warm: bool
 ) -> None:
     """Drafters joined by a plus, draft length and width, and whether it stays warm."""
     spec = our_spec(name)

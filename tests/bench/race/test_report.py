@@ -110,14 +110,21 @@ def test_texts_that_repeat_themselves_are_left_out() -> None:
 def test_acceptance_and_time_are_sums() -> None:
     """Over all texts; a side whose drafts nobody saw has none."""
     acceptance = Acceptance({1: [2, 1], 3: [1, 0]}, {0: [3, 1]})
-    stats = Stats(seconds=10.0, draft_seconds=1.0, pass_seconds=8.0)
+    stats = Stats(seconds=10.0, draft_seconds=1.0, pass_seconds=8.0, choice_seconds=0.5)
+    stats.expected_seconds = 9.0
     known = [sample("auto", acceptance=acceptance, stats=stats, repeat=r) for r in (0, 1)]
     side = report(samples=[*known, sample("plain")]).as_json()["sides"]
     assert side["auto"]["acceptance"] == {
         "by_position": [[4, 2], [0, 0], [2, 0]],
         "by_rank": [[6, 2]],
     }
-    assert side["auto"]["time"] == pytest.approx({"drafting": 0.1, "pass": 0.8, "rest": 0.1})
+    assert side["auto"]["time"] == pytest.approx(
+        {"drafting": 0.1, "choice": 0.05, "pass": 0.8, "rest": 0.05}
+    )
+    predicted = side["auto"]["predicted"]
+    assert predicted["overall"] == {"expected": 18, "measured": 20, "ratio": 0.9}
+    assert predicted["by_task"]["t"] == predicted["overall"]
+    assert side["plain"]["predicted"]["overall"] is None
     assert side["plain"]["acceptance"] is side["plain"]["time"] is None
 
 

@@ -18,8 +18,12 @@ T = TypeVar("T")
 
 def parts_of(stats: Stats) -> dict[str, float]:
     """Return where the time in rounds went, in seconds."""
-    rest = stats.seconds - stats.draft_seconds - stats.pass_seconds
-    return {"drafting": stats.draft_seconds, "pass": stats.pass_seconds, "rest": rest}
+    parts = {
+        "drafting": stats.draft_seconds,
+        "choice": stats.choice_seconds,
+        "pass": stats.pass_seconds,
+    }
+    return {**parts, "rest": stats.seconds - sum(parts.values())}
 
 
 class Figures:
@@ -62,6 +66,7 @@ class Figures:
             "seconds": sum(each.written.first_seconds + each.written.seconds for each in samples),
             "acceptance": _acceptance(samples),
             "time": _time(samples),
+            "predicted": self._each(samples, _predicted),
         }
 
     def speeds(self, name: str) -> dict[str, Any]:
@@ -98,6 +103,16 @@ def _tokens_per_pass(texts: Sequence[Written]) -> float | None:
 
 def _first_ms(texts: Sequence[Written]) -> float | None:
     return statistics.median(1000 * text.first_seconds for text in texts) if texts else None
+
+
+def _predicted(texts: Sequence[Written]) -> dict[str, float] | None:
+    """Seconds in rounds as the choice of drafts expected them, and as they came; None if fixed."""
+    known = [text.stats for text in texts if text.stats is not None and text.stats.expected_seconds]
+    expected = sum(stats.expected_seconds for stats in known)
+    measured = sum(stats.seconds for stats in known)
+    if expected <= 0 or measured <= 0:
+        return None
+    return {"expected": expected, "measured": measured, "ratio": expected / measured}
 
 
 def _acceptance(samples: Iterable[Sample]) -> dict[str, Any] | None:
