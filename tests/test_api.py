@@ -57,7 +57,7 @@ def test_any_drafter_leaves_the_text_as_it_is(
     """Tokens and log-probabilities are plain decoding's, bit for bit, and something was drafted."""
     asked = {"temperature": temperature, "seed": 3, "max_tokens": 24, "ignore_eos": True}
     plain = lm.generate(PROMPT, drafter="none", **asked)
-    result = lm.generate(PROMPT, drafter=drafter, **asked)
+    result = lm.generate(PROMPT, drafter=drafter, draft_length=4, **asked)
     assert result.token_ids == plain.token_ids
     assert [t.logprob for t in result.tokens] == [t.logprob for t in plain.tokens]
     assert result.stats.drafted > 0

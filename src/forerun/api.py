@@ -21,6 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.config import Generation, Loading
+from forerun.control.control import Control
+from forerun.control.cost import CostCurve
+from forerun.control.cost_cache import cost_key, remembered_costs
 from forerun.drafters.protocol import Drafter
 from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_drafter
 from forerun.engine.request import Ask, Request
@@ -36,6 +39,7 @@ from forerun.events import Event, LoadProgress, Result, Stats, TokenEvent
 from forerun.fork_lock import fork_lock
 from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
+from forerun.models.pull import cache_folder
 from forerun.native import use_instructions
 from forerun.targets.protocol import Target
 from forerun.targets.table import OpenedTarget, open_target
@@ -101,7 +105,8 @@ class LanguageModel:
         self._draft_target: Target | None = None
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
-        self._scheduler = Scheduler(self.target, self._drafter)
+        control = Control(self.target, self._pass_costs)
+        self._scheduler = Scheduler(self.target, self._drafter, control=control)
         # Weak, so that a stream nobody holds any more costs nothing to keep hearing.
         self._listeners: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         self._lock = fork_lock(0)
@@ -112,6 +117,14 @@ class LanguageModel:
         """The sum over all texts finished so far, as it is now."""
         with self._lock:
             return self._scheduler.stats.copy()
+
+    def pass_cost(self) -> dict[int, float]:
+        """Return v(M): rows of a pass to its time over a one-row pass, as it is believed now.
+
+        Measured in less than a second if it never was; see `forerun.control.cost`.
+        """
+        with self._lock:
+            return self._scheduler.control.curve.curve()
 
     def tokens_of(self, prompt: Prompt, *, raw: bool = False) -> tuple[int, ...]:
         """Return the tokens a prompt becomes: templated if the model has a chat template.
@@ -183,6 +196,7 @@ class LanguageModel:
                 what = f"{growing} {'text is' if growing == 1 else 'texts are'} being written."
                 raise UsageError(what, "Read to the end, or close, what still grows; then forget.")
             self._drafters.clear()
+            self._scheduler.control.forget()
 
     def generate(self, prompt: Prompt, **options: Any) -> Result:
         """Write a text and return it with each token's provenance.
@@ -286,6 +300,12 @@ class LanguageModel:
             )
             self._drafters[names] = make_drafter(spec, kit)
         return self._drafters[names]
+
+    def _pass_costs(self) -> CostCurve:
+        """Return what this target's passes cost on this machine, measured if they never were."""
+        return remembered_costs(
+            self.target, cost_key(self.model, self.target, self.loading), cache_folder() / "costs"
+        )
 
     def _open_draft_model(self) -> Target:
         """Return the draft model, opened once."""

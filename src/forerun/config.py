@@ -207,7 +207,7 @@ class Speculation(Options):
         "auto",
         min_length=1,
         description="Who drafts: suffix, lookup, model, bigram, scripted or random; several joined "
-        "by commas (the first that has a guess drafts); 'auto' or 'none'.",
+        "by commas draft together; 'auto' or 'none'.",
     )
     draft_length: DraftLength = Field(
         "auto",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from forerun.native import load
 from forerun.targets.memory import free_memory
+from forerun.targets.processor import processor_name, usable_cores
 
 __all__ = ["Gauge", "LoadMeter", "Reading", "describe", "load_average"]
 
@@ -65,10 +66,9 @@ def load_average() -> float | None:
 
 def describe(threads: int) -> dict[str, Any]:
     """Return what a reader of figures must know of the machine, as plain data."""
-    affinity = getattr(os, "sched_getaffinity", None)
     return {
-        "processor": _processor(),
-        "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "processor": processor_name(),
+        "cores": usable_cores(),
         "threads": threads,
         "instructions": load().instruction_set(),
         "system": platform.system(),
@@ -127,11 +127,6 @@ def _own() -> float:
     """Seconds of this process and of its ended children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def _processor() -> str:
-    name = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    return name[1] if name else platform.processor() or platform.machine()
 
 
 def _read(path: str) -> str:

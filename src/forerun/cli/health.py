@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+import forerun
 from forerun import __version__
 from forerun.errors import ForerunError, NativeModuleError, OptionError
 from forerun.models.gguf_file import GGUFFile
@@ -23,6 +24,7 @@ from forerun.models.pull import cache_folder, cached_path, is_sound
 from forerun.models.registry import DEFAULT_MODEL, find_registered
 from forerun.native import load, use_instructions
 from forerun.targets.memory import free_memory
+from forerun.targets.processor import processor_name, usable_cores
 
 __all__ = ["Finding", "examine"]
 
@@ -118,16 +120,12 @@ def _blas() -> Iterator[Finding]:
 
 def _processor() -> Iterator[Finding]:
     information = _read("/proc/cpuinfo")
-    name = re.search(r"^model name\s*:\s*(.+)$", information, re.MULTILINE)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", information, re.MULTILINE)
-    yield Finding("ok", "processor", name[1] if name else platform.processor() or "unknown")
+    yield Finding("ok", "processor", processor_name())
     has = set(flags[1].split()) if flags else set()
     found = " ".join(each for each in _SIMD if each in has) or f"{platform.machine()}, unknown"
     yield Finding("ok", "instructions", found)
-    everyone = os.cpu_count() or 1
-    affinity = getattr(os, "sched_getaffinity", None)
-    usable = len(affinity(0)) if affinity else everyone
-    yield Finding("ok", "cores", f"{usable} of {everyone} usable")
+    yield Finding("ok", "cores", f"{usable_cores()} of {os.cpu_count() or 1} usable")
 
 
 def _native(instruction_set: str) -> Iterator[Finding]:
@@ -193,6 +191,15 @@ def _default_model() -> Iterator[Finding]:
     yield Finding("ok", name, f"{path}, checksum right")
 
 
+def _pass_cost() -> Iterator[Finding]:
+    """What passes of the default model cost here, by rows; timed if they never were."""
+    if cached_path() is None:
+        return
+    curve = forerun.load(DEFAULT_MODEL).pass_cost()
+    shown = ", ".join(f"{rows} rows {cost:.2f}" for rows, cost in curve.items() if rows > 1)
+    yield Finding("ok", "pass cost", f"in passes of one row: {shown}")
+
+
 def _pip() -> Iterator[Finding]:
     if importlib.util.find_spec("pip") is not None:
         yield Finding("ok", "pip", _version_of("pip") or "there")
@@ -216,5 +223,6 @@ _CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
     "memory": _memory,
     "cache": _cache,
     "default model": _default_model,
+    "pass cost": _pass_cost,
     "pip": _pip,
 }

@@ -171,7 +171,9 @@ def _events() -> Iterator[str]:
 
 def _drafters_and_rules() -> Iterator[str]:
     yield from ("# Drafters and rules", "", "## Drafters", "")
-    yield f"`auto` is `{AUTO}`; `none` writes plainly. Several names joined by commas: the first"
+    yield f"`auto` is `{AUTO}`; `none` writes plainly. Several names joined by commas draft"
+    yield "together: at each place all are asked, and the draft is grown from all that they guess."
+    yield "If one of them can't be asked place by place (`model`, `random`, `scripted`), the first"
     yield "that has a guess drafts."
     for name, home in DRAFTERS.items():
         module = importlib.import_module(home.partition(":")[0])

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forerun.drafters.first import First
-from forerun.drafters.protocol import Drafter
+from forerun.drafters.mix import Mix
+from forerun.drafters.protocol import Drafter, Guesser
 from forerun.errors import OptionError
 from forerun.targets.protocol import Target
 
@@ -48,8 +49,8 @@ def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
     """Return the drafter that `spec` names; None for "none".
 
     Args:
-        spec: A name, several joined by commas (the first that has a guess drafts), "auto" or
-            "none".
+        spec: A name, several joined by commas (their guesses are merged; if one of them can't be
+            asked place by place, the first that has a guess drafts), "auto" or "none".
         kit: What drafters are made from.
 
     Raises:
@@ -57,7 +58,10 @@ def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
         VocabularyError: The draft model has another vocabulary than the target.
     """
     drafters = [_load(name)(kit) for name in drafter_names(spec)]
-    return First(drafters) if len(drafters) > 1 else next(iter(drafters), None)
+    if len(drafters) < 2:
+        return next(iter(drafters), None)
+    guessers = [drafter for drafter in drafters if isinstance(drafter, Guesser)]
+    return Mix(guessers) if len(guessers) == len(drafters) else First(drafters)
 
 
 def drafter_names(spec: str) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ the prompt was split, the number of threads, or which instructions the machine h
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +24,7 @@ from forerun.targets.checks import check_asked, check_prompt, check_rows, read_p
 from forerun.targets.loading import load_weights
 from forerun.targets.native_weights import check_types, pack_head, packing
 from forerun.targets.pass_memory import PassMemory
+from forerun.targets.processor import usable_cores
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.rotary_table import RotaryTable
 
@@ -87,7 +87,7 @@ class NativeTarget:
             what = f"context = {context}: {model.name} was trained for {trained}."
             raise OptionError(what, f"Choose 1 to {trained}.")
         if threads is not None and not 1 <= threads <= _MOST_THREADS:
-            what = f"threads = {threads}: this machine has {_usable_cores()} usable cores."
+            what = f"threads = {threads}: this machine has {usable_cores()} usable cores."
             raise OptionError(what, f"Choose 1 to {_MOST_THREADS}.")
         if kv_bits not in (None, 16, 32):
             raise OptionError(f"kv_bits = {kv_bits}.", "Choose 16 or 32.")
@@ -99,7 +99,11 @@ class NativeTarget:
         self._weight_bytes = ends.nbytes + sum(layer.nbytes for layer in layers)
         self._row_bytes = ends.row_nbytes
         self._pass: _native.Pass = load().Pass(
-            _shape(architecture), layers, ends, kv_bits or 16, threads or _usable_cores()
+            _shape(architecture),
+            layers,
+            ends,
+            kv_bits or 16,
+            threads or min(usable_cores(), _MOST_THREADS),
         )
         self._rotary = RotaryTable(architecture.rope)
         self._memory = PassMemory(architecture)
@@ -295,10 +299,3 @@ def _shape(architecture: Architecture) -> _native.Shape:
 def _room(floats: int) -> Array:
     """Return room for logits from its first cache line on: threads then write to none together."""
     return np.empty(floats + _LINE, dtype=np.float32)
-
-
-def _usable_cores() -> int:
-    """Return how many cores the process may run on, as far as the system says."""
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
-    return min(os.cpu_count() or 1, _MOST_THREADS)

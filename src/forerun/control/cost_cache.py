@@ -1,0 +1,99 @@
+"""What passes cost, kept from one process to the next: a file a machine, model and setting."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from forerun.config import Loading
+from forerun.control.cost import CostCurve, measure
+from forerun.models.model import Model
+from forerun.native import is_there, load
+from forerun.targets.processor import processor_name, usable_cores
+from forerun.targets.protocol import Target
+
+__all__ = ["CostKey", "cost_key", "remembered_costs"]
+
+CostKey = Mapping[str, str | int]
+"""All that the cost of a pass depends on; equal keys share a file."""
+
+_VERSION = 1
+
+
+def remembered_costs(target: Target, key: CostKey, folder: Path) -> CostCurve:
+    """Return what the target's passes cost: as it was measured before, or measured now.
+
+    A file that is damaged or of another version is measured anew; where none can be written, the
+    next process measures again.
+
+    Args:
+        target: Whose passes.
+        key: The machine, the model and its settings.
+        folder: Where the files are.
+    """
+    name = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:24]
+    file = folder / f"{name}.json"
+    seconds = _read(file, key)
+    if seconds is None:
+        curve = measure(target)
+        with suppress(OSError):  # a cache is a convenience: less than a second was lost
+            _write(file, key, curve.measured)
+        return curve
+    return CostCurve(seconds)
+
+
+def _read(file: Path, key: CostKey) -> dict[int, float] | None:
+    """Return seconds by rows, if the file holds them for this very key."""
+    try:
+        kept = json.loads(file.read_text("utf-8"))
+        if kept["version"] != _VERSION or kept["key"] != dict(key):
+            return None
+        seconds = {int(rows): float(time) for rows, time in kept["seconds"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    sound = all(rows >= 1 and 0 < time < math.inf for rows, time in seconds.items())
+    return seconds if sound and 1 in seconds else None
+
+
+def _write(file: Path, key: CostKey, seconds: Mapping[int, float]) -> None:
+    """Write all or nothing: another process may be reading."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump({"version": _VERSION, "key": dict(key), "seconds": dict(seconds)}, stream)
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def cost_key(model: Model, target: Target, loading: Loading) -> CostKey:
+    """Return what the cost of this target's passes depends on.
+
+    Args:
+        model: What is run; a file that changes counts as another model.
+        target: What runs it.
+        loading: With these options.
+    """
+    capabilities = target.capabilities
+    file = model.path.stat()
+    return {
+        "processor": processor_name(),
+        "cores": usable_cores(),
+        "instructions": load().instruction_set() if is_there() else "",
+        "target": capabilities.name,
+        "threads": capabilities.threads,
+        "kv_bits": loading.kv_bits or "",
+        "model": str(model.path.absolute()),
+        "changed": file.st_mtime_ns,
+        "size": file.st_size,
+        "layers": model.architecture.num_layers,
+        "weights": loading.weights,
+    }

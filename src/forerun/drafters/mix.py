@@ -1,0 +1,58 @@
+"""Several drafters at once: at each place all are asked, and all learn from every text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forerun.core.tree import Draft
+from forerun.drafters.first import First
+from forerun.drafters.grow import grow
+from forerun.drafters.protocol import DraftRequest, Guess, Guesser, Place
+
+__all__ = ["Mix"]
+
+
+class Mix(First):
+    """Guessers whose trees are one: a token that several guess is one node, and the likelier.
+
+    What each one's word is worth is for the choice to find out. In a draft of fixed length, where
+    nobody counts, the most confident guess leads; under a rule that draws coins, the first drafter
+    that has a guess drafts, with its own coins.
+
+    Args:
+        drafters: Each stands for itself in every token's provenance.
+    """
+
+    def __init__(self, drafters: Sequence[Guesser]) -> None:
+        super().__init__(drafters)
+        self._guessers = tuple(drafters)
+
+    def place(self, request: DraftRequest) -> Place:
+        """Return where all of them stand."""
+        return _Places([guesser.place(request) for guesser in self._guessers])
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Merge the guesses of texts that share their noise; draw coins for the others."""
+        drafts = [Draft()] * len(requests)
+        drawing = [i for i, request in enumerate(requests) if request.coins is not None]
+        for i, draft in zip(drawing, super().draft([requests[i] for i in drawing]), strict=True):
+            drafts[i] = draft
+        for i, request in enumerate(requests):
+            if request.coins is None:
+                drafts[i] = grow(self.place(request), request)
+        return drafts
+
+
+class _Places:
+    """One place, seen by several drafters."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, places: list[Place]) -> None:
+        self._places = places
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        return [guess for place in self._places for guess in place.guesses(most)]
+
+    def after(self, token: int) -> _Places:
+        return _Places([place.after(token) for place in self._places])

@@ -1,0 +1,93 @@
+"""Several drafters at once: what each of them sees, and whose guess a token is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from drafters.loop import Text
+from forerun.core.tree import Draft
+from forerun.drafters.grow import grow, surest
+from forerun.drafters.memory import Memoryless
+from forerun.drafters.mix import Mix
+from forerun.drafters.protocol import DraftRequest, Guess, Guesser, Place
+from forerun.targets.toy import ToyTarget
+
+V = 9
+
+
+class After:
+    """The place after a token: the next ones in order, as sure as told."""
+
+    def __init__(self, last: int, steps: dict[int, float], name: str) -> None:
+        self.last, self.steps, self.name = last, steps, name
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        """Guess last + step, for each step."""
+        found = [((self.last + step) % V, sure) for step, sure in self.steps.items()]
+        return [Guess(token, p, self.name, i) for i, (token, p) in enumerate(found[:most])]
+
+    def after(self, token: int) -> After:
+        """Go on from there."""
+        return After(token, self.steps, self.name)
+
+
+class Stepper(Memoryless):
+    """Expects the last token plus some steps."""
+
+    def __init__(self, name: str, **steps: float) -> None:
+        self.name = name
+        self.steps = {int(step.removeprefix("by")): sure for step, sure in steps.items()}
+
+    def guess(self, request: DraftRequest) -> Draft:
+        """Return a draft of fixed shape."""
+        return grow(self.place(request), request)
+
+    def place(self, request: DraftRequest) -> Place:
+        """Return the place after the text."""
+        return After(request.tokens[-1], self.steps, self.name)
+
+
+def asked(rule: str = "match", budget: tuple[int, int] = (3, 1)) -> DraftRequest:
+    """Return a request for the text 0."""
+    return Text(0, [0], ToyTarget.random(V, 2, 1), rule=rule, budget=budget).request()  # type: ignore[arg-type]
+
+
+ONES, TWOS = Stepper("ones", by1=0.4, by2=0.3), Stepper("twos", by2=0.6, by3=0.2)
+
+
+def test_all_guess_at_each_place() -> None:
+    """A token that two guess is named by both, and after it both go on."""
+    mix = Mix([ONES, TWOS])
+    assert isinstance(mix, Guesser)
+    assert mix.name == "ones,twos"
+    place = mix.place(asked()).after(4)
+    assert [(g.token, g.drafter, g.rank) for g in place.guesses(2)] == [
+        (5, "ones", 0),
+        (6, "ones", 1),
+        (6, "twos", 0),
+        (7, "twos", 1),
+    ]
+
+
+def test_in_a_fixed_shape_the_surest_leads() -> None:
+    """Each node carries the name of the drafter that was surest of it."""
+    (chain,) = Mix([ONES, TWOS]).draft([asked()])
+    assert [(n.token, n.drafter) for n in chain.nodes] == [(2, "twos"), (4, "twos"), (6, "twos")]
+    (comb,) = Mix([ONES, TWOS]).draft([asked(budget=(1, 3))])
+    assert [(n.token, n.drafter) for n in comb.nodes] == [(2, "twos"), (1, "ones"), (3, "twos")]
+
+
+@pytest.mark.parametrize("rule", ["speculative", "block", "tree"])
+def test_where_coins_are_drawn_the_first_that_guesses_drafts(rule: str) -> None:
+    """Two drafters' coins must not meet at one address."""
+    (draft,) = Mix([ONES, TWOS]).draft([asked(rule)])
+    assert [n.drafter for n in draft.nodes] == ["ones"] * 3
+
+
+def test_of_a_tokens_guesses_the_most_confident_stands() -> None:
+    """Of equals the first."""
+    guesses = [Guess(1, 0.2, "a", 0), Guess(2, 0.5, "a", 1), Guess(1, 0.5, "b", 0)]
+    assert surest(guesses) == [guesses[2], guesses[1]]
+    assert surest([*guesses, Guess(1, 0.5, "c", 0)]) == [guesses[2], guesses[1]]
