@@ -77,6 +77,15 @@ def test_a_person_gets_tables(run: Any) -> None:
     assert len(list(Path("benchmarks/runs").iterdir())) == 1
 
 
+def test_a_report_and_a_plot_are_files(run: Any) -> None:
+    """Beside what is printed."""
+    pytest.importorskip("matplotlib")
+    result = run(*asked("--report", "race.md", "--plot", "race.svg"))
+    assert result.exit_code == 0
+    assert Path("race.md").read_text("utf-8").startswith("# ")
+    assert "<svg" in Path("race.svg").read_text("utf-8")
+
+
 def test_a_side_that_writes_otherwise_ends_with_1(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +145,8 @@ def _size(folder: Path) -> int:
         (("--max-tokens", "-1"), "max_tokens = '-1'"),
         (("--limit", "0"), "limit = '0'"),
         (("--temperature", "-1"), "temperature = '-1'"),
+        (("--report", "nowhere/r.md"), "no such folder"),
+        (("--report", "."), "a folder"),
         (("--keep", "p.jsonl"), "keep = 'p.jsonl' can't be written"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 from forerun.bench.report import PassReport
 from forerun.errors import OptionError, StartError
 
-__all__ = ["check_plot", "draw_passes"]
+__all__ = ["check_plot", "draw_passes", "new_figure", "save"]
 
 
 def check_plot(path: str) -> None:
@@ -19,7 +19,7 @@ def check_plot(path: str) -> None:
         StartError: matplotlib is not installed.
         OptionError: There is no such folder, or no such kind of file.
     """
-    known = _figure().canvas.get_supported_filetypes()
+    known = new_figure().canvas.get_supported_filetypes()
     suffix = Path(path).suffix.removeprefix(".").lower()
     if suffix not in known:
         what = f"plot = {path!r}: {suffix or 'a file without an ending'} can't be drawn."
@@ -34,7 +34,7 @@ def draw_passes(report: PassReport, path: str) -> None:
     Raises:
         OptionError: The file can't be written.
     """
-    figure = _figure()
+    figure = new_figure()
     times, costs = figure.subplots(1, 2)
     for name in report.samples:
         times.plot(report.rows, _drawn(report.ms(name)), marker="o", label=name)
@@ -47,6 +47,15 @@ def draw_passes(report: PassReport, path: str) -> None:
         axes.legend()
     context, threads = report.options.context, report.machine["threads"]
     figure.suptitle(f"{report.model}, context {context}, {threads} threads")
+    save(figure, path)
+
+
+def save(figure: Any, path: str) -> None:
+    """Write a figure into a file.
+
+    Raises:
+        OptionError: The file can't be written.
+    """
     try:
         figure.savefig(path)
     except OSError as error:
@@ -59,8 +68,12 @@ def _drawn(column: list[float | None]) -> list[float]:
     return [float("nan") if value is None else value for value in column]
 
 
-def _figure() -> Any:
-    """A figure of its own, without a window or any state of matplotlib's."""
+def new_figure() -> Any:
+    """Return a figure of its own, without a window or any state of matplotlib's.
+
+    Raises:
+        StartError: matplotlib is not installed.
+    """
     try:
         module = importlib.import_module("matplotlib.figure")
     except ImportError as error:

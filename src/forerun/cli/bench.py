@@ -93,11 +93,15 @@ def bench_generate(
     from forerun.bench.plot import check_plot
     from forerun.bench.race.bench import bench_generate as run
     from forerun.bench.race.bench import prompts_of, side_names
+    from forerun.bench.race.markdown import check_report, write_report
+    from forerun.bench.race.plot import draw_race
 
     side_names(options.sides)
     prompts_of(options)
     if options.plot is not None:
         check_plot(options.plot)
+    if options.report is not None:
+        check_report(options.report)
     generation = Generation.make(
         max_tokens=max_tokens,
         temperature=temperature,
@@ -110,6 +114,10 @@ def bench_generate(
         print_json(report.as_json())
     else:
         stdout().print(report.as_text())
+    if options.report is not None:
+        write_report(report, options.report)
+    if options.plot is not None:
+        draw_race(report, options.plot)
     if interruption.came:
         raise SystemExit(INTERRUPTED)
     if not report.identical:

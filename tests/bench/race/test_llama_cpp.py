@@ -20,8 +20,8 @@ from forerun.bench.race.llama_cpp import LlamaCpp, requantised
 from forerun.bench.race.peers import PeerKit
 from forerun.errors import StartError
 
-KIT = PeerKit("x.gguf", 2, 40, "cache")
 END = 9
+KIT = PeerKit("x.gguf", 2, 40, (END,), "cache")
 PLAIN: frozenset[str] = frozenset()
 LOOKUP = frozenset({"lookup"})
 HAS_LLAMA = importlib.util.find_spec("llama_cpp") is not None
@@ -182,7 +182,7 @@ def test_the_library_writes_with_lookup_as_without(tmp_path: Path) -> None:
     """On the default model, which copies what it is given."""
     lm = load("smollm2")
     prompt = list(lm.tokens_of("Repeat these words: the tide is full, the moon lies fair tonight."))
-    kit = PeerKit(str(lm.model.path), 1, 128, str(tmp_path))
+    kit = PeerKit(str(lm.model.path), 1, 128, (2,), str(tmp_path))
     plain, lookup = (LlamaCpp(kit, modes).write(prompt, 24, 0.0, 0) for modes in (PLAIN, LOOKUP))
     assert plain["token_ids"] == lookup["token_ids"]
     assert plain["passes"] == len(plain["token_ids"])

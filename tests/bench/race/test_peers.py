@@ -12,7 +12,7 @@ from bench.race.fakes import EchoEngine
 from forerun.bench.race.peers import RACE_PEERS, PeerError, PeerKit, PeerSide
 from forerun.bench.race.protocol import Job, Side
 
-KIT = PeerKit("x.gguf", 2, 100, "cache")
+KIT = PeerKit("x.gguf", 2, 100, (2, 0), "cache")
 JOB = Job((5, 6, 7), 2, 0.5, 2**40 + 3)
 Open = Callable[..., PeerSide]
 
@@ -44,7 +44,7 @@ def test_a_peer_writes_in_its_own_process(opened: Open) -> None:
     assert isinstance(side, Side)
     assert not side.is_ours
     assert side.describe() == {
-        **KIT._asdict(), "modes": ["lookup", "q4_0"], "OMP_NUM_THREADS": "2"
+        **KIT._asdict(), "ends": [2, 0], "modes": ["lookup", "q4_0"], "OMP_NUM_THREADS": "2"
     }  # fmt: skip
     written = side.write(JOB)
     assert written.token_ids == (5, 6)

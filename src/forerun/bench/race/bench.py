@@ -160,7 +160,8 @@ def _kit(lm: LanguageModel, options: Racing, plan: Plan, prompts: Sequence[Promp
         needed = max(needed, said + len(turns) * (plan.max_tokens + 64))
     context = min(needed, lm.target.context_length)
     cache = str(cache_folder() / "peers")
-    return PeerKit(str(lm.model.path), _threads(lm), context, cache, options.q4_0)
+    ends = tuple(sorted(lm.model.tokenizer.eos_ids))
+    return PeerKit(str(lm.model.path), _threads(lm), context, ends, cache, options.q4_0)
 
 
 def _threads(lm: LanguageModel) -> int:

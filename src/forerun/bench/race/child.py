@@ -82,7 +82,8 @@ def _records(asked: IO[bytes]) -> Iterator[dict[str, Any]]:
 def _opened(record: dict[str, Any]) -> Engine:
     module, attribute = record.pop("home").split(":")
     modes = frozenset(record.pop("modes"))
-    engine: Engine = getattr(importlib.import_module(module), attribute)(PeerKit(**record), modes)
+    kit = PeerKit(**record)
+    engine: Engine = getattr(importlib.import_module(module), attribute)(kit, modes)
     return engine
 
 

@@ -25,12 +25,18 @@ from forerun.errors import ForerunError
 __all__ = ["RACE_PEERS", "PeerError", "PeerKit", "PeerSide"]
 
 _LLAMA = "forerun.bench.race.llama_cpp:LlamaCpp"
+_TRANSFORMERS = "forerun.bench.race.transformers:Transformers"
+_OPENVINO = "forerun.bench.race.openvino:OpenVino"
 
 RACE_PEERS: dict[str, str] = {
     "llama.cpp": _LLAMA,
     "llama.cpp:lookup": _LLAMA,
     "llama.cpp:q4_0": _LLAMA,
     "llama.cpp:q4_0:lookup": _LLAMA,
+    "transformers": _TRANSFORMERS,
+    "transformers:lookup": _TRANSFORMERS,
+    "openvino": _OPENVINO,
+    "openvino:lookup": _OPENVINO,
 }
 """What follows a name's first colon says how it is set: an engine reads it as its modes."""
 
@@ -51,6 +57,7 @@ class PeerKit(NamedTuple):
         path: The model's file or folder.
         threads: Threads of its passes.
         context: Tokens that prompt and text need at most.
+        ends: Tokens that end a text.
         cache: A folder for what has to be made of the file.
         q4_0: The model as a Q4_0 file, or None: it is made.
     """
@@ -58,6 +65,7 @@ class PeerKit(NamedTuple):
     path: str
     threads: int
     context: int
+    ends: tuple[int, ...]
     cache: str
     q4_0: str | None = None
 

@@ -21,6 +21,7 @@ __all__ = ["RaceReport"]
 
 _BUSY = 0.1  # cores of others from which on figures are doubtful
 _MOST_NAMED = 5
+_MOST_INTERVALS = 4  # sides whose intervals a terminal has room for
 
 
 @dataclass(frozen=True)
@@ -132,18 +133,25 @@ class RaceReport:
     def as_text(self) -> RenderableType:
         """Return tables and remarks for a terminal."""
         parts: list[RenderableType] = []
-        for grid in self.grids():
+        for grid in self.grids(with_intervals=len(self.sides) <= _MOST_INTERVALS):
             parts += [grid.as_table(), Text()]
         return Group(*parts, *map(Text, self.remarks()))
 
-    def grids(self) -> Iterator[Grid]:
-        """Yield the tables: all sides overall, then each task, then the time by part."""
+    def grids(self, *, with_intervals: bool) -> Iterator[Grid]:
+        """Yield the tables: all sides overall, then each task, then where the time went.
+
+        Args:
+            with_intervals: Show them for each task too, which makes wide tables.
+        """
         yield self._overall()
-        yield self._by_task(f"Tokens per second over {self.reference}'s, by task", self.ratios)
+        title = f"Tokens per second over {self.reference}'s, by task"
+        yield self._by_task(title, self.ratios, with_intervals)
         if self.loops:
             title = f"The same without {len(self.loops)} texts that repeat themselves"
-            yield self._by_task(title, self.ratios_without_loops)
+            yield self._by_task(title, self.ratios_without_loops, with_intervals)
         yield self._parts()
+        if self._expected:
+            yield self._predictions()
 
     def remarks(self) -> Iterator[str]:
         """Yield what a reader of the tables must know."""
@@ -191,14 +199,15 @@ class RaceReport:
         count = sum(self.prompts.values())
         return Grid(f"{count} prompts, {self.plan.repeats} times", head, rows)
 
-    def _by_task(self, title: str, ratios: dict[str, dict[str, Any]]) -> Grid:
+    def _by_task(self, title: str, ratios: dict[str, dict[str, Any]], with_intervals: bool) -> Grid:
         others = [name for name in self.sides if name != self.reference]
         rows = []
         for task in self.figures.tasks:
             row = [task]
             for name in others:
                 ratio = ratios[f"{name}/{self.reference}"]["by_task"].get(task)
-                row.append("–" if ratio is None else f"{shown(ratio['value'])} {_interval(ratio)}")
+                value = "–" if ratio is None else shown(ratio["value"])
+                row.append(f"{value} {_interval(ratio)}".strip() if with_intervals else value)
             rows.append(row)
         return Grid(title, ["task", *others], rows)
 
@@ -208,6 +217,20 @@ class RaceReport:
         head = ["side", *next(iter(known.values()), {})]
         rows = [[name, *(f"{part:.1%}" for part in own.values())] for name, own in known.items()]
         return Grid("Time in rounds, by part", head, rows)
+
+    @cached_property
+    def _expected(self) -> dict[str, dict[str, Any]]:
+        """Of sides whose drafts were chosen: what the choice expected, by task."""
+        own = {name: self.figures.side(name)["predicted"] for name in self.ours}
+        return {name: each for name, each in own.items() if each["overall"] is not None}
+
+    def _predictions(self) -> Grid:
+        rows = [
+            [task, *(_share(own["by_task"][task]) for own in self._expected.values())]
+            for task in self.figures.tasks
+        ]
+        rows.append(["overall", *(_share(own["overall"]) for own in self._expected.values())])
+        return Grid("Time expected by the choice over time taken", ["task", *self._expected], rows)
 
     def _about_the_machine(self) -> Iterator[str]:
         load, machine = self.load, self.machine
@@ -227,6 +250,10 @@ class RaceReport:
             "Speed is tokens after the first over the time after it; a text repeats itself if "
             f"over {LOOP_SHARE:.0%} of its 8-grams do."
         )
+
+
+def _share(predicted: dict[str, float] | None) -> str:
+    return "–" if predicted is None else shown(predicted["ratio"])
 
 
 def _interval(ratio: dict[str, float] | None) -> str:

@@ -1,0 +1,29 @@
+"""The figures of a race as a drawing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.race.test_report import report
+from forerun.bench.race.plot import draw_race
+from forerun.errors import OptionError
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_bars_are_drawn(tmp_path: Path, is_empty: bool) -> None:
+    """For each side and task, twice; also of a race in which nobody wrote."""
+    path = tmp_path / "race.svg"
+    draw_race(report(samples=[]) if is_empty else report(), str(path))
+    text = path.read_text("utf-8")
+    assert text.count('id="patch_') >= (6 if is_empty else 18)
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    """A folder of that name: an error, not a traceback."""
+    (tmp_path / "race.svg").mkdir()
+    with pytest.raises(OptionError, match="can't be written"):
+        draw_race(report(), str(tmp_path / "race.svg"))
