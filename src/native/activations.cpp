@@ -48,17 +48,4 @@ void Activations::quantise(std::size_t row, std::size_t first, std::size_t count
   kernels().quantise(this->row(row) + first, count / group_inputs, to);
 }
 
-ActivationTile Activations::tile(std::size_t index) const {
-  const std::size_t first = index * tile_rows;
-  const std::size_t at = first * groups_;
-  return {std::min(tile_rows, rows_ - first),
-          floats_.data() + first * inputs_,
-          values_.data() + at * group_inputs,
-          scales_.data() + at,
-          scaled_sums_.data() + at,
-          starts_4_.data() + at,
-          starts_8_.data() + at,
-          starts_16_.data() + 2 * at};
-}
-
 }  // namespace forerun

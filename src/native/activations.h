@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "layout.h"
+
 namespace forerun {
 
 constexpr std::size_t tile_rows = 16;
@@ -49,7 +51,19 @@ class Activations {
   std::size_t inputs() const { return inputs_; }
   std::size_t tiles() const { return (rows_ + tile_rows - 1) / tile_rows; }
   const float* row(std::size_t index) const { return floats_.data() + index * inputs_; }
-  ActivationTile tile(std::size_t index) const;
+
+  // Writes what kernels read of a tile.
+  void describe(std::size_t tile, ActivationTile& to) const {
+    const std::size_t first = tile * tile_rows, at = first * groups_;
+    to.rows = std::min(tile_rows, rows_ - first);
+    to.floats = floats_.data() + first * inputs_;
+    to.values = values_.data() + at * group_inputs;
+    to.scales = scales_.data() + at;
+    to.scaled_sums = scaled_sums_.data() + at;
+    to.starts_4 = starts_4_.data() + at;
+    to.starts_8 = starts_8_.data() + at;
+    to.starts_16 = starts_16_.data() + 2 * at;
+  }
 
  private:
   std::size_t rows_ = 0;

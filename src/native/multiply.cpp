@@ -7,6 +7,9 @@
 
 namespace forerun {
 
+// More rows go over the weights anew.
+constexpr std::size_t tiles_at_once = 16;
+
 const Kernels& kernels() {
 #ifdef FORERUN_X86
   switch (instruction_set()) {
@@ -26,22 +29,31 @@ void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
     throw std::invalid_argument("The matrix has no such panels.");
   }
   const auto& product = kernels().product[static_cast<std::size_t>(w.layout())];
-  for (std::size_t panel = first_panel; panel < last_panel; ++panel) {
-    const std::size_t first_output = panel * panel_outputs;
-    const std::uint8_t* const weights = w.panel(panel);
-    // To fetch what is there already costs next to nothing.
-    const std::uint8_t* const after = next == nullptr ? weights : next;
-    PanelProduct part{weights,
-                      panel + 1 < last_panel ? weights + w.panel_bytes() : after,
-                      w.inputs(),
-                      std::min(panel_outputs, w.outputs() - first_output),
-                      {},
-                      nullptr,
-                      stride};
-    for (std::size_t tile = 0; tile < x.tiles(); ++tile) {
-      part.x = x.tile(tile);
-      part.out = out + tile * tile_rows * stride + first_output;
-      product[part.x.rows](part);
+  // What does not change from panel to panel is written once. Numbers that are copied in wider
+  // pieces than they were just written in wait for all earlier stores, those of results to lines
+  // that another core has among them.
+  PanelProduct parts[tiles_at_once];
+  for (std::size_t first = 0; first < x.tiles(); first += tiles_at_once) {
+    const std::size_t tiles = std::min(tiles_at_once, x.tiles() - first);
+    for (std::size_t i = 0; i < tiles; ++i) {
+      parts[i].inputs = w.inputs();
+      parts[i].stride = stride;
+      x.describe(first + i, parts[i].x);
+    }
+    float* const to = out + first * tile_rows * stride;
+    for (std::size_t panel = first_panel; panel < last_panel; ++panel) {
+      const std::size_t first_output = panel * panel_outputs;
+      const std::uint8_t* const weights = w.panel(panel);
+      // To fetch what is there already costs next to nothing.
+      const std::uint8_t* const after = next == nullptr ? weights : next;
+      for (std::size_t i = 0; i < tiles; ++i) {
+        PanelProduct& part = parts[i];
+        part.weights = weights;
+        part.next = panel + 1 < last_panel ? weights + w.panel_bytes() : after;
+        part.outputs = std::min(panel_outputs, w.outputs() - first_output);
+        part.out = to + i * tile_rows * stride + first_output;
+        product[part.x.rows](part);
+      }
     }
   }
 }
