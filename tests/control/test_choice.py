@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drafters.loop import Text
 from forerun.control.choice import Growth, choose
 from forerun.control.estimates import Estimates
 from forerun.core.tree import ROOT
 from forerun.drafters.protocol import Guess
+from forerun.targets.toy import ToyTarget
 from forerun.theory import optimal_size
 
 
@@ -32,9 +35,16 @@ class Told:
         return Told(self.table, (*self.path, token))
 
 
-def growth(table: dict[tuple[int, ...], list[tuple[int, float]]], length=9, width=9) -> Growth:  # type: ignore[no-untyped-def]
+def growth(
+    table: dict[tuple[int, ...], list[tuple[int, float]]] | Told,
+    length: int = 9,
+    width: int = 9,
+    ends: tuple[int, ...] = (),
+) -> Growth:
     """Return a tree that takes the table's word for it."""
-    return Growth(Told(table), Estimates(), length, width)
+    place = table if isinstance(table, Told) else Told(table)
+    text = Text(0, [0], ToyTarget.random(9, 2, 1), budget=(length, width))
+    return Growth(place, Estimates(), replace(text.request(), ends=ends))
 
 
 PATHS = [path for depth in range(3) for path in product((0, 1), repeat=depth)]
@@ -112,7 +122,7 @@ def test_two_sources_that_agree_are_worth_more_than_each() -> None:
                 return []
             return [Guess(5, 0.5, "a", 0), Guess(5, 0.4, "b", 0), Guess(6, 0.1, "b", 1)]
 
-    choice = choose([Growth(Both({}), Estimates(), 4, 4)], [1.0, 1.0, 1.0])
+    choice = choose([growth(Both({}))], [1.0, 1.0, 1.0])
     (draft,), (reached,) = choice.drafts, choice.reached
     assert [(node.token, node.drafter) for node in draft.nodes] == [(5, "a"), (6, "b")]
     assert 0.5 < reached[0] < 0.7
@@ -123,3 +133,10 @@ def test_no_more_nodes_than_there_is_room_for() -> None:
     table = {path: [(0, 0.5), (1, 0.3)] for path in PATHS}
     assert sum(map(len, choose([growth(table)], [1.0] * 3).drafts)) == 2
     assert sum(map(len, choose([growth(table)], [1.0]).drafts)) == 0
+
+
+def test_nothing_is_guessed_behind_the_end() -> None:
+    """The token that ends the text may be drafted; what would follow it can't be written."""
+    table = {(): [(3, 0.9)], (3,): [(4, 0.9)], (3, 4): [(5, 0.9)]}
+    (draft,) = choose([growth(table, ends=(4,))], [1.0] * 9).drafts
+    assert [node.token for node in draft.nodes] == [3, 4]

@@ -16,7 +16,7 @@ from forerun.cli.receipt import legend, print_receipt, style_of
 from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading, check_together
 from forerun.errors import ForerunError, OptionError
-from forerun.events import Event, Result, TokenEvent
+from forerun.events import Event, Result, RoundEvent, TokenEvent
 
 if TYPE_CHECKING:
     from forerun.api import Stream
@@ -33,7 +33,10 @@ def generate(
     loading: Loading,
     generation: Generation,
     show: Annotated[
-        bool, typer.Option("--show", help="Colour tokens by who wrote them; print a receipt.")
+        bool,
+        typer.Option(
+            "--show", help="Colour tokens by who wrote them; draw each round; print a receipt."
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line: rounds, tokens, the result.")
@@ -55,9 +58,22 @@ def generate(
         return
     lm = open_model(loading)
     stream = lm.stream(text, **dict(generation))
-    result = run_stream(stream, _JsonPrinter() if as_json else Printer(coloured=show))
+    printer = _JsonPrinter() if as_json else Printer(coloured=show)
+    result = run_stream(stream, printer)
     if show:
-        print_receipt(stderr(), result)
+        from forerun.cli.rounds import draw_rounds
+
+        bytes_of = lm.model.tokenizer.token_bytes
+        console = stderr()
+        console.print(
+            draw_rounds(
+                printer.rounds,
+                result.tokens,
+                lambda token: bytes_of(token).decode(errors="replace"),
+                printer.drafters,
+            )
+        )
+        print_receipt(console, result)
     if result.finish_reason == "interrupted":
         raise SystemExit(INTERRUPTED)
 
@@ -67,25 +83,32 @@ class Printer:
 
     Args:
         coloured: Each token in the colour of who wrote it, a legend at the end.
+
+    Attributes:
+        drafters: Who has written so far, in the order of their colours.
+        rounds: All rounds of a coloured text.
     """
 
     def __init__(self, *, coloured: bool = False) -> None:
         self._coloured = coloured
         self._console = stdout() if coloured and stdout().is_terminal else None
-        self._drafters: list[str] = []
+        self.drafters: list[str] = []
+        self.rounds: list[RoundEvent] = []
         self._written = 0
 
     def hear(self, event: Event) -> None:
         """Write what this event brought."""
         if isinstance(event, TokenEvent):
-            self._write(event.text, style_of(event, self._drafters))
+            self._write(event.text, style_of(event, self.drafters))
+        elif isinstance(event, RoundEvent) and self._coloured:
+            self.rounds.append(event)
 
     def end(self, result: Result) -> None:
         """Write what was still held back, and end the line."""
         self._write(result.text[self._written :], "")
         write("\n")
         if self._coloured:
-            stderr().print(legend(self._drafters))
+            stderr().print(legend(self.drafters))
 
     def _write(self, text: str, style: str) -> None:
         self._written += len(text)

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from forerun.events import Result, Stats, TokenEvent
+from forerun.events import Result, Source, Stats, TokenEvent
 
-__all__ = ["coloured", "legend", "print_receipt", "style_of"]
+__all__ = ["coloured", "legend", "print_receipt", "style_of", "style_of_drafter"]
+__all__ += ["style_of_target"]
 
 _ACCEPTED = ("green", "cyan", "blue", "bright_green", "bright_cyan", "bright_blue")
 _TARGET = {"corrected": "yellow", "bonus": "magenta"}
@@ -24,10 +25,20 @@ _MEANING = {
 def style_of(token: TokenEvent, drafters: list[str]) -> str:
     """The colour of a token; `drafters` gathers who has written so far, each gets its own."""
     if token.drafter is None:
-        return _TARGET[token.source]
-    if token.drafter not in drafters:
-        drafters.append(token.drafter)
-    return _ACCEPTED[drafters.index(token.drafter) % len(_ACCEPTED)]
+        return style_of_target(token.source)
+    return style_of_drafter(token.drafter, drafters)
+
+
+def style_of_target(source: Source) -> str:
+    """The colour of the target's own tokens."""
+    return _TARGET[source]
+
+
+def style_of_drafter(drafter: str, drafters: list[str]) -> str:
+    """The colour of a drafter; `drafters` gathers those met so far."""
+    if drafter not in drafters:
+        drafters.append(drafter)
+    return _ACCEPTED[drafters.index(drafter) % len(_ACCEPTED)]
 
 
 def coloured(tokens: Iterable[TokenEvent], drafters: list[str], *, marks: bool = False) -> Text:

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from forerun.control.estimates import Estimates
 from forerun.core.proposal import Point
 from forerun.core.tree import ROOT, Draft, Node
-from forerun.drafters.protocol import Guess, Place
+from forerun.drafters.protocol import DraftRequest, Guess, Place
 
 __all__ = ["Choice", "Growth", "choose"]
 
@@ -32,18 +32,27 @@ class Growth:
     Args:
         place: The root's.
         estimates: The text's.
-        length: The deepest that a node may stand.
-        width: Most children of a node.
+        request: Gives length, width, and the tokens that nothing follows.
 
     Attributes:
         judged: At each node whose place was asked, and ROOT: all that was guessed there.
     """
 
-    __slots__ = ("_depths", "_estimates", "_length", "_places", "_width", "judged", "nodes")
+    __slots__ = (
+        "_depths",
+        "_ends",
+        "_estimates",
+        "_length",
+        "_places",
+        "_width",
+        "judged",
+        "nodes",
+    )
 
-    def __init__(self, place: Place, estimates: Estimates, length: int, width: int) -> None:
+    def __init__(self, place: Place, estimates: Estimates, request: DraftRequest) -> None:
         self._estimates = estimates
-        self._length, self._width = length, width
+        self._length, self._width = request.length, request.width
+        self._ends = request.ends
         self._places: dict[int, Place] = {ROOT: place}
         self._depths = {ROOT: 0}
         self.judged: dict[int, Sequence[Guess]] = {}
@@ -62,6 +71,8 @@ class Growth:
             return []
         if node != ROOT:
             guess, parent, _ = self.nodes[node]
+            if guess.token in self._ends:
+                return []
             self._places[node] = self._places[parent].after(guess.token)
         guesses = self._places[node].guesses(min(self._width, _WIDEST))
         self.judged[node] = guesses

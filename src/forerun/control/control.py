@@ -108,9 +108,7 @@ class Control:
         growths: list[Growth] = []
         for request, drafter in asked:
             text = self._texts[request.sequence]
-            text.growth = Growth(
-                drafter.place(request), text.estimates, request.length, request.width
-            )
+            text.growth = Growth(drafter.place(request), text.estimates, request)
             growths.append(text.growth)
         most = min(_MOST_NODES * len(growths), max(_MOST_ROWS - rows, 0))
         return choose(growths, self._seconds(rows, context, most), rows - len(growths))

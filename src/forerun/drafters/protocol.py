@@ -6,7 +6,7 @@ rules, as long as each node's proposal is the law its token was really drawn fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -37,6 +37,7 @@ class DraftRequest:
         noise: The text's noise, under rule match: a drafter with a law ranks by log q + g.
         coins: The drafter's coins, under the other rules: a drafter with a law draws from q.
             Exactly one of noise and coins is there.
+        ends: Tokens that end the text, so that nothing needs to be guessed behind them.
     """
 
     sequence: int
@@ -49,6 +50,7 @@ class DraftRequest:
     round: int
     noise: Noise | None = None
     coins: Coins | None = None
+    ends: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,7 @@ def _ask(request: Request, length: int, width: int) -> DraftRequest:
         round=request.round,
         noise=request.noise if shares_noise else None,
         coins=None if shares_noise else request.coins,
+        ends=request.ends,
     )
 
 

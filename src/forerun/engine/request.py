@@ -59,11 +59,12 @@ class Request:
         self._check(target)
         room = target.context_length - len(ask.prompt)
         self.stop = Stop(ask.options, ask.eos_ids, ask.decoder, room)
+        # A text that ignores its end needn't be kept from it, and goes on behind it.
+        self.ends = frozenset(() if ask.options.ignore_eos else ask.eos_ids)
         self.warp = fast_warp(
             ask.options,
             target.vocab_size,
-            # A text that ignores its end needn't be kept from it.
-            () if ask.options.ignore_eos else ask.eos_ids,
+            self.ends,
             ask.options.min_tokens,
             target.capabilities.threads,
         )
