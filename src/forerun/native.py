@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.config import Sampling
+from forerun.core.likeliest import Likeliest, likeliest_of_rows
 from forerun.core.noise import Noise
 from forerun.core.warp import Law, Place, Scores, State, Warp
 from forerun.errors import NativeModuleError, OptionError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NativeNoise",
     "NativeWarp",
+    "fast_likeliest",
     "fast_noise",
     "fast_warp",
     "is_there",
@@ -115,6 +117,11 @@ class NativeNoise(Noise):
         """Return argmax(scores + noise) without making the noise of tokens that can't win."""
         row = np.ascontiguousarray(scores, np.float64)
         return int(self._native.draw_token(row, self.seed, self.sample, position))
+
+    def at(self, position: int, tokens: Sequence[int]) -> list[float]:
+        """Return the noise of some tokens at `position`."""
+        noise: list[float] = self._native.noise_at(self.seed, self.sample, position, tokens)
+        return noise
 
     def _make(self, position: int, vocab_size: int) -> NDArray[np.float64]:
         place = self.seed, self.sample, position
@@ -230,3 +237,10 @@ def fast_warp(
     if not is_there():
         return Warp(sampling, vocab_size, stop_ids, min_tokens)
     return NativeWarp(sampling, vocab_size, stop_ids, min_tokens, threads)
+
+
+def fast_likeliest(logits: NDArray[np.float32], most: int, threads: int = 1) -> Likeliest:
+    """Return the likeliest tokens of rows from the fastest twin: which, no caller can tell."""
+    if not is_there():
+        return likeliest_of_rows(logits, most)
+    return Likeliest(*load().likeliest(np.ascontiguousarray(logits), most, threads))

@@ -39,6 +39,14 @@ Row noise_of(std::uint64_t seed, std::uint32_t sample, std::uint32_t position,
   return owned(std::move(noise), vocab_size);
 }
 
+std::vector<double> noise_of_tokens(std::uint64_t seed, std::uint32_t sample,
+                                    std::uint32_t position,
+                                    const std::vector<std::uint32_t>& tokens) {
+  std::vector<double> noise(tokens.size());
+  noise_at({seed, sample, position}, tokens.data(), tokens.size(), noise.data());
+  return noise;
+}
+
 std::size_t drawn_token(const Scores& scores, std::uint64_t seed, std::uint32_t sample,
                         std::uint32_t position) {
   if (scores.shape(0) == 0) throw std::invalid_argument("There are no scores to draw from.");
@@ -76,6 +84,8 @@ void use_set_named(const std::string& name) {
 void bind_noise(nb::module_& m) {
   m.def("make_noise", &noise_of, "seed"_a, "sample"_a, "position"_a, "vocab_size"_a,
         "Gumbel noise of one place, float64 [vocab_size]: the bits of core/noise.py.");
+  m.def("noise_at", &noise_of_tokens, "seed"_a, "sample"_a, "position"_a, "tokens"_a,
+        "The noise of some tokens of one place.");
   m.def("draw_token", &drawn_token, "scores"_a.noconvert(), "seed"_a, "sample"_a, "position"_a,
         "argmax(scores + noise), ties to the lowest id; scores float64 [vocab_size].");
   m.def("noise_of_words", &noise_of_these, "high"_a.noconvert(), "low"_a.noconvert(),

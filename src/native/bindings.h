@@ -11,5 +11,6 @@ void bind_attention(nanobind::module_& m);
 void bind_pass(nanobind::module_& m);
 void bind_machine(nanobind::module_& m);
 void bind_warp(nanobind::module_& m);
+void bind_likeliest(nanobind::module_& m);
 
 }  // namespace forerun

@@ -25,6 +25,7 @@ NB_MODULE(_native, m) {
   m.doc() = "Forerun's compiled twins; the package's numpy code is their slow counterpart.";
   forerun::bind_noise(m);
   forerun::bind_warp(m);
+  forerun::bind_likeliest(m);
   forerun::bind_matrix(m);
   forerun::bind_attention(m);
   forerun::bind_pass(m);

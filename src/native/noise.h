@@ -18,6 +18,10 @@ struct NoiseAddress {
 // noise[x] = g(address, x) for all tokens x < vocab_size.
 void make_noise(const NoiseAddress& address, std::size_t vocab_size, double* noise);
 
+// noise[i] = g(address, tokens[i]).
+void noise_at(const NoiseAddress& address, const std::uint32_t* tokens, std::size_t count,
+              double* noise);
+
 // argmax(scores + g), ties to the lowest token, a NaN before all (as numpy's argmax has it).
 // vocab_size is at least 1.
 std::size_t draw_token(const NoiseAddress& address, const double* scores, std::size_t vocab_size);

@@ -9,6 +9,7 @@ same noise on every machine, and a compiled twin can give the same bits.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -144,6 +145,19 @@ class Noise:
             if len(self._cache) > self._KEPT:
                 self._cache.popitem(last=False)
         return self._cache[key]
+
+    def at(self, position: int, tokens: Sequence[int]) -> list[float]:
+        """Return the noise of some tokens at `position`: what `gumbel` has for them.
+
+        Only their own numbers are made, so it is cheap for a few tokens of a large vocabulary.
+        """
+        ids = np.array(tokens, dtype=np.uint64)
+        place = np.array([position], np.uint64), np.array([self.sample], np.uint64)
+        domains = np.array([[Domain.NOISE_HIGH], [Domain.NOISE_LOW]], dtype=np.uint64)
+        words = np.stack(philox((ids // 4, *place, domains), self._key), axis=-1)
+        high, low = words[:, np.arange(len(ids)), (ids % 4).astype(np.intp)]
+        noise: list[float] = _gumbel(uniform(high, low)).tolist()
+        return noise
 
     def draw(self, scores: NDArray[np.float64], position: int) -> int:
         """Return argmax(scores + g), ties to the lowest id: the token at `position`.

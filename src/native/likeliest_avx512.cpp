@@ -1,0 +1,7 @@
+#include "likeliest_body.h"
+
+namespace forerun {
+
+const LikeliestKernel avx512_likeliest = likeliest_of_row;
+
+}  // namespace forerun
