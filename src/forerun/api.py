@@ -297,6 +297,7 @@ class LanguageModel:
                 vocab_size=self.target.vocab_size,
                 open_draft_model=self._open_draft_model,
                 script=None if script is None else tuple(self.model.tokenizer.encode(script)),
+                threads=self.target.capabilities.threads,
             )
             self._drafters[names] = make_drafter(spec, kit)
         return self._drafters[names]

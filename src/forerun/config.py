@@ -206,8 +206,8 @@ class Speculation(Options):
     drafter: str = Field(
         "auto",
         min_length=1,
-        description="Who drafts: suffix, lookup, model, bigram, scripted or random; several joined "
-        "by commas draft together; 'auto' or 'none'.",
+        description="Who drafts: suffix, lookup, recycle, bigram, model, scripted or random; "
+        "several joined by commas draft together; 'auto' or 'none'.",
     )
     draft_length: DraftLength = Field(
         "auto",

@@ -16,7 +16,7 @@ from forerun.core.coins import Coins
 from forerun.core.noise import Domain, Noise
 from forerun.core.tree import ROOT, Draft
 from forerun.core.warp import State, Warp, law
-from forerun.drafters.protocol import Drafter, DraftRequest
+from forerun.drafters.protocol import Drafter, DraftRequest, Guesser, Place
 from forerun.drafters.table import DRAFTERS
 from forerun.targets.toy import ToyTarget
 
@@ -330,6 +330,40 @@ def test_masks_leave_it_something_or_nothing(spec: str) -> None:
         text = Text(1, [0, 1, 0], TARGET, rule=rule, sampling=sampling, budget=(3, width))
         write(make(spec, V), [text], 9)
         assert text.output == [3] * 9
+
+
+@pytest.mark.parametrize("spec", DRAFTERS)
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_places_hold_what_guesses_promise(spec: str, name: str) -> None:
+    """Wherever guesses lead: at most so many, known and distinct tokens, ranked and said to be so.
+
+    Asking changes nothing: the same place has the same guesses, and drafts stay what they were.
+    """
+    drafter = make(spec, V)
+    if not isinstance(drafter, Guesser):
+        return
+    text = Text(1, PROMPT, TARGET, sampling=SAMPLINGS[name], budget=(4, 2))
+    drafter.open(1, PROMPT)
+    for _ in range(12):
+        drafter.observe([text.take(drafter.draft([text.request()])[0], 4)])
+        before = fingerprint(drafter.draft([text.request()])[0], V)
+        walk(spec, drafter.place(text.request()), 3)
+        assert fingerprint(drafter.draft([text.request()])[0], V) == before
+
+
+def walk(spec: str, place: Place, depth: int) -> None:
+    """Check all places below this one."""
+    for most in (1, 3):
+        guesses = list(place.guesses(most))
+        assert guesses == list(place.guesses(most))
+        assert [guess.rank for guess in guesses] == list(range(len(guesses)))
+        assert len({guess.token for guess in guesses}) == len(guesses) <= most
+        for guess in guesses:
+            assert guess.drafter == spec
+            assert 0 <= guess.token < V
+            assert 0.0 <= guess.confidence <= 1.0
+    for token in range(V) if depth else ():
+        walk(spec, place.after(token), depth - 1)
 
 
 def test_nothing_to_draft_is_an_empty_answer() -> None:

@@ -81,6 +81,9 @@ class Warp:
 
     Raises:
         OptionError: A token id is out of the vocabulary, or no token is left to write.
+
+    Attributes:
+        is_plain: Whether logits are weighed as they are: no masks, bias or penalties.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Warp:
         banned = [self._known("banned_tokens", t) for t in sampling.banned_tokens]
         self._shift[banned] = -np.inf
         self._check_something_left()
+        self.is_plain = not (self._shift.any() or sampling.has_penalties or (min_tokens and stops))
 
     def _known(self, option: str, token: int) -> int:
         if not 0 <= token < self.vocab_size:
@@ -152,6 +156,27 @@ class Warp:
                 "Is the file sound? If it is, allow other tokens.",
             )
         return np.asarray(scores)
+
+    def weigh_few(
+        self, tokens: Sequence[int], logits: Sequence[float], state: State
+    ) -> list[float]:
+        """Return what `weigh` makes of some tokens' logits, without a look at the others.
+
+        For drafters that know a few tokens: they may all be banned.
+        """
+        scores: list[float] = []
+        for token, logit in zip(tokens, logits, strict=True):
+            score = logit + self._shift.item(token)
+            if state.generated < self.min_tokens and token in self._stops:
+                score = -math.inf
+            times = state.counts.get(token, 0)
+            factor = self.sampling.repetition_penalty
+            if factor != 1 and (times or token in state.prompt):
+                score = score / factor if score > 0 else score * factor
+            if times:
+                score -= self.sampling.presence_penalty + self.sampling.frequency_penalty * times
+            scores.append(score)
+        return scores
 
     def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
         """Return the log-weights of the law of the next token.

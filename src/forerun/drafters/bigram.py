@@ -1,23 +1,31 @@
 """Counts which token followed which in this text, and guesses that it will again.
 
 The cheapest drafter with a law (Leviathan et al., 2023, section 3.6), learned online from the
-prompt and the output of the text itself.
+prompt and the output of the text itself. At temperature above 0 its guesses rank by log q + g;
+its counts are of a text written at that temperature, and stand for the law after it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.tree import Draft
+from forerun.core.warp import State
 from forerun.drafters.comb import Comb
+from forerun.drafters.grow import grow
 from forerun.drafters.memory import Follower
-from forerun.drafters.protocol import DraftRequest
+from forerun.drafters.protocol import DraftRequest, Guess
+from forerun.drafters.ranked import Listed, Ranker
 from forerun.drafters.table import DrafterKit
 
-__all__ = ["Bigram", "Successors"]
+__all__ = ["LISTED", "Bigram", "Successors"]
+
+LISTED = 16  # the most frequent successors that a guess looks at
 
 
 class Successors:
@@ -26,6 +34,7 @@ class Successors:
     def __init__(self) -> None:
         self._tokens: list[int] = []
         self._counts: dict[int, Counter[int]] = {}
+        self._laws: dict[int, Listed] = {}
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -33,11 +42,17 @@ class Successors:
     def push(self, token: int) -> None:
         """Count one more pair."""
         if self._tokens:
-            self._counts.setdefault(self._tokens[-1], Counter())[token] += 1
+            last = self._tokens[-1]
+            counts = self._counts.get(last)
+            if counts is None:
+                counts = self._counts[last] = Counter()
+            counts[token] += 1
+            self._laws.pop(last, None)
         self._tokens.append(token)
 
     def cut(self, length: int) -> None:
         """Take the last pairs back."""
+        self._laws.clear()
         while len(self._tokens) > length:
             token = self._tokens.pop()
             if self._tokens:
@@ -59,6 +74,51 @@ class Successors:
         """Return how often each token followed `token`; do not write to it."""
         return self._counts.get(token, Counter())
 
+    def law(self, token: int) -> Listed | None:
+        """Return the law of what follows `token`; None if nothing ever did.
+
+        What has not been seen yet has as many counts as different tokens have been seen (Witten,
+        Bell, 1991, method C).
+        """
+        law = self._laws.get(token)
+        if law is None and (counts := self._counts.get(token)):
+            # Of equals the one that began to follow last: text moves on.
+            latest = list(counts.items())[::-1]
+            ranked = sorted(latest, key=_by_count)[:LISTED]
+            whole = counts.total() + len(counts)
+            q = [count / whole for _, count in ranked]
+            law = self._laws[token] = Listed([next_ for next_, _ in ranked], q, 1.0 - sum(q))
+        return law
+
+
+def _by_count(pair: tuple[int, int]) -> int:
+    return -pair[1]
+
+
+class _After:
+    """A token, wherever it stands: what followed it."""
+
+    __slots__ = ("_memory", "_position", "_ranker", "_state", "_token")
+
+    def __init__(
+        self, memory: Successors, ranker: Ranker, token: int, position: int, state: State
+    ) -> None:
+        self._memory, self._ranker, self._token = memory, ranker, token
+        self._position, self._state = position, state  # of the token to be guessed
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        law = self._memory.law(self._token)
+        if law is None:
+            return ()
+        if self._ranker.warp is not None:
+            rest = law.rest / law.q[0]
+            law = self._ranker.weighed(law.tokens, law.log_q, rest, self._state, 1.0)
+        return self._ranker.guesses(law, self._position, most)
+
+    def after(self, token: int) -> _After:
+        state = self._state if self._ranker.warp is None else self._state.advance(token)
+        return _After(self._memory, self._ranker, token, self._position + 1, state)
+
 
 class Bigram(Follower[Successors]):
     """Its law after a token is how often each other one followed it in the text so far.
@@ -75,6 +135,8 @@ class Bigram(Follower[Successors]):
 
     def guess(self, memory: Successors, request: DraftRequest) -> Draft:
         """Return a comb that ends where a token has no follower yet."""
+        if request.coins is None:
+            return grow(self._place(memory, request), request) if request.tokens else Draft()
         comb = Comb(request, self.name)
         last = request.tokens[-1] if request.tokens else None
         while comb.grows and last is not None and (counts := memory.after(last)):
@@ -83,8 +145,17 @@ class Bigram(Follower[Successors]):
             last = comb.trunk[-1] if len(comb.trunk) > before else None
         return comb.draft()
 
+    def place(self, request: DraftRequest) -> _After:
+        """Return what follows the text's last token."""
+        return self._place(self._in_step(request.sequence, request.tokens), request)
+
+    def _place(self, memory: Successors, request: DraftRequest) -> _After:
+        last = request.tokens[-1] if request.tokens else -1
+        ranker = Ranker(request, self.name)
+        return _After(memory, ranker, last, len(request.tokens), request.state)
+
     def _logits(self, counts: Counter[int]) -> NDArray[np.float32]:
         logits = np.full(self._vocab_size, -np.inf, dtype=np.float32)
         for token, count in counts.items():
-            logits[token] = np.log(np.float32(count))
+            logits[token] = math.log(count)
         return logits

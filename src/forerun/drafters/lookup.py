@@ -7,16 +7,20 @@ most recent one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from forerun.core.tree import Draft
 from forerun.drafters.memory import Follower
-from forerun.drafters.protocol import DraftRequest
+from forerun.drafters.protocol import DraftRequest, Guess
 from forerun.drafters.table import DrafterKit
 
 __all__ = ["LONGEST", "RECENT", "SHORTEST", "Lookup", "NGrams"]
 
 SHORTEST, LONGEST = 1, 4  # n-grams looked for, in tokens
 RECENT = 32  # occurrences of one n-gram looked at, from the text's end
+_COPIES = 8  # of them that a place follows
+_WORTH = (0.0, 0.25, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)  # a copy's, by tokens that match
+_NEXT = 0.5  # what each further copy is worth, over the one before
 
 
 class NGrams:
@@ -53,13 +57,58 @@ class NGrams:
 
     def earlier(self) -> Iterator[int]:
         """Yield how many tokens stood before each continuation: longest n-gram, latest first."""
+        for end, _ in self.matches():
+            yield end
+
+    def matches(self) -> Iterator[tuple[int, int]]:
+        """Yield the same, each with the length of its n-gram."""
         for ngram in self._last():
-            yield from reversed(self._ends[ngram][-RECENT - 1 : -1])
+            for end in reversed(self._ends[ngram][-RECENT - 1 : -1]):
+                yield end, len(ngram)
 
     def _last(self) -> list[tuple[int, ...]]:
         """Return the n-grams at the text's end, the longest first."""
         longest = min(LONGEST, len(self.tokens))
         return [tuple(self.tokens[-n:]) for n in range(longest, SHORTEST - 1, -1)]
+
+
+class _Copies:
+    """What followed earlier occurrences of the text's end, and of the guesses since.
+
+    A copy is where it goes on, after how many tokens it began, and how many tokens match.
+    """
+
+    __slots__ = ("_copies", "_tokens")
+
+    def __init__(self, tokens: Sequence[int], copies: Sequence[tuple[int, int, int]]) -> None:
+        self._tokens, self._copies = tokens, copies
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        guesses: list[Guess] = []
+        seen: set[int] = set()
+        share = 1.0
+        for at, _, matched in self._copies:
+            token = self._tokens[at]
+            if token not in seen:
+                seen.add(token)
+                confidence = share * _WORTH[min(matched, len(_WORTH) - 1)]
+                guesses.append(Guess(token, confidence, Lookup.name, len(guesses)))
+                share *= _NEXT
+                if len(guesses) == most:
+                    break
+        return guesses
+
+    def after(self, token: int) -> _Copies:
+        tokens = self._tokens
+        end = len(tokens)
+        return _Copies(
+            tokens,
+            [
+                (at + 1 if at + 1 < end else start, start, matched + 1)
+                for at, start, matched in self._copies
+                if tokens[at] == token
+            ],
+        )
 
 
 class Lookup(Follower[NGrams]):
@@ -83,6 +132,16 @@ class Lookup(Follower[NGrams]):
             if copy not in found:
                 found.append(copy)
         return Draft.merged(found, self.name)
+
+    def place(self, request: DraftRequest) -> _Copies:
+        """Return the earlier occurrences of the text's end."""
+        memory = self._in_step(request.sequence, request.tokens)
+        found: dict[int, int] = {}
+        for end, matched in islice(memory.matches(), 4 * _COPIES):
+            found.setdefault(end, matched)
+            if len(found) == _COPIES:
+                break
+        return _Copies(memory.tokens, [(end, end, matched) for end, matched in found.items()])
 
 
 def _copy(tokens: Sequence[int], start: int, length: int) -> tuple[int, ...]:

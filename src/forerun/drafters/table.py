@@ -21,6 +21,7 @@ __all__ = ["AUTO", "DRAFTERS", "DrafterKit", "drafter_names", "make_drafter"]
 DRAFTERS: dict[str, str] = {
     "suffix": "forerun.drafters.suffix:Suffix",
     "lookup": "forerun.drafters.lookup:Lookup",
+    "recycle": "forerun.drafters.recycle:Recycle",
     "model": "forerun.drafters.model:Model",
     "bigram": "forerun.drafters.bigram:Bigram",
     "scripted": "forerun.drafters.scripted:Scripted",
@@ -38,11 +39,13 @@ class DrafterKit:
         vocab_size: Tokens the target knows.
         open_draft_model: Returns the second target behind drafter `model`; may raise.
         script: What drafter `scripted` guesses; None is each text's own prompt.
+        threads: How many may look at the rows of a pass.
     """
 
     vocab_size: int
     open_draft_model: Callable[[], Target]
     script: tuple[int, ...] | None = None
+    threads: int = 1
 
 
 def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
