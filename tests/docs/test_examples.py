@@ -49,7 +49,7 @@ def test_python_examples_run(place: str, code: str) -> None:
 
 @pytest.mark.model
 @pytest.mark.parametrize(("place", "command"), sorted(set(commands())))
-def test_commands_run(place: str, command: str) -> None:
+def test_commands_run(place: str, command: str, tmp_path: Path) -> None:
     """A command runs and ends well; what can't be run here is at least there, with its flags."""
     if command in SETS_UP:
         assert command.split()[1] in (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -60,7 +60,11 @@ def test_commands_run(place: str, command: str) -> None:
     if arguments[0] in INTERACTIVE + LONG:
         arguments.append("--help")
     run = subprocess.run(
-        [sys.executable, "-m", "forerun", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "forerun", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     assert run.returncode == 0, f"{place}: {command}\n{run.stderr}"
     assert run.stdout.strip()

@@ -19,8 +19,19 @@ from forerun.errors import OptionError
 
 __all__ = ["SHIPPED_TASKS", "Prompt", "choose", "read_prompts", "shipped_prompts"]
 
-SHIPPED_TASKS = ("copying", "adversarial")
-"""What there are prompts for."""
+SHIPPED_TASKS = (
+    "mt_bench",
+    "translation",
+    "summarization",
+    "qa",
+    "math_reasoning",
+    "rag",
+    "code_editing",
+    "copying",
+    "reasoning",
+    "adversarial",
+)
+"""Spec-Bench's six tasks, and four of our own."""
 
 # What Spec-Bench's own file calls the parts of that task.
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["Grid", "shown"]
 
@@ -23,14 +25,15 @@ class Grid(NamedTuple):
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
-    def as_table(self) -> Table:
+    def as_table(self) -> RenderableType:
         """Return it for a terminal."""
-        table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
         for index, name in enumerate(self.head):
             table.add_column(name, justify="right" if index else "left")
         for row in self.rows:
             table.add_row(*row)
-        return table
+        # A table's own title would be no wider than the table.
+        return Group(Text(self.title, "bold"), table)
 
     def as_markdown(self) -> str:
         """Return it as Markdown."""
