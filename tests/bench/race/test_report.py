@@ -84,6 +84,35 @@ def test_ratios_are_of_every_side_over_plain_and_auto_over_every_other() -> None
     assert ratios["auto/peer"]["by_task"]["u"] is None
 
 
+def test_the_best_fixed_side_is_the_one_that_auto_is_ahead_of_least() -> None:
+    """Overall and for each task; a warm or choosing side is none."""
+    base = report()
+    extra = []
+    for task, question, seconds in (("t", "1", 0.8), ("t", "2", 0.8), ("u", "3", 2.2)):
+        for name in ("suffix:5", "suffix", "auto:warm"):
+            factor = 1 if name == "suffix:5" else 0.1
+            extra.append(sample(name, question, seconds * factor, task=task))
+    fixed, free = {"draft_length": 5}, {"draft_length": "auto"}
+    details = {"plain": free, "auto": free, "suffix:5": fixed, "suffix": free, "auto:warm": free}
+    one = report(details=details, ours=tuple(details), samples=[*base.samples[:-1], *extra])
+    best = one.as_json()["best_fixed"]
+    assert best["by_task"]["t"]["side"] == "suffix:5"
+    assert best["by_task"]["t"]["auto_over_it"]["value"] == pytest.approx(0.8)
+    assert best["by_task"]["u"]["side"] == "plain"
+    assert "is suffix:5; auto over it" in printed(one)
+    assert report(ours=("plain",), details={"plain": free}, samples=[]).best_fixed is None
+
+
+def test_a_long_table_goes_down_the_page() -> None:
+    """Many sides become rows, few stay columns."""
+    many = {"plain": {}, "auto": {}, **{f"suffix:{i}": {"draft_length": i} for i in range(5)}}
+    one = report(details=many, ours=tuple(many), samples=report().samples[:-1])
+    wide, tall = (list(each.grids(with_intervals=False))[1] for each in (report(), one))
+    assert list(wide.head) == ["", "auto", "peer"]
+    assert list(tall.head) == ["", "t", "u"]
+    assert list(tall.rows[0]) == ["auto", "2.00", "1.00"]
+
+
 def test_the_record_is_plain_json() -> None:
     """Also of a race in which nobody wrote anything."""
     for one in (report(), report(samples=[])):

@@ -105,6 +105,26 @@ class RaceReport:
         """The same without texts that repeat themselves."""
         return {f"{a}/{b}": self.figures_without_loops.ratio(a, b) for a, b in self.pairs}
 
+    @cached_property
+    def best_fixed(self) -> dict[str, Any] | None:
+        """The fastest of our sides that choose no length, overall and by task; None without any.
+
+        Each has its `side`, and `auto_over_it`: the speed of `auto` over its.
+        """
+        lengths = {name: self.details[name].get("draft_length") for name in self.ours}
+        fixed = [name for name, length in lengths.items() if isinstance(length, int)]
+        fixed += [name for name in self.ours if name == "plain"]
+        if "auto" not in self.details or not fixed:
+            return None
+        own = {name: self.ratios[f"auto/{name}"] for name in fixed}
+        return {
+            "overall": _hardest({name: each["overall"] for name, each in own.items()}),
+            "by_task": {
+                task: _hardest({name: each["by_task"][task] for name, each in own.items()})
+                for task in self.figures.tasks
+            },
+        }
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain data; what was not measured is None."""
         spared = self.figures_without_loops
@@ -115,6 +135,7 @@ class RaceReport:
             "prompts": self.prompts,
             "sides": {name: self._side(name) for name in self.sides},
             "ratios": self.ratios,
+            "best_fixed": self.best_fixed,
             "identical": self.identical,
             "differences": [each._asdict() for each in self.differences],
             "without_repeats": {
@@ -160,6 +181,10 @@ class RaceReport:
         if self.identical:
             yield f"Our sides wrote the same tokens: {', '.join(self.ours)}."
         yield from self.told_differences()
+        best = None if self.best_fixed is None else self.best_fixed["overall"]
+        if best is not None and len(self.ours) > len(("plain", "auto")):
+            over = _cell(best["auto_over_it"], with_interval=True)
+            yield f"The best of our sides at fixed lengths is {best['side']}; auto over it {over}."
         for name, error in self.errors.items():
             yield f"{name} was given up: {error}"
         if self.left_out:
@@ -201,15 +226,13 @@ class RaceReport:
 
     def _by_task(self, title: str, ratios: dict[str, dict[str, Any]], with_intervals: bool) -> Grid:
         others = [name for name in self.sides if name != self.reference]
-        rows = []
+        grid = [["", *others]]
         for task in self.figures.tasks:
-            row = [task]
-            for name in others:
-                ratio = ratios[f"{name}/{self.reference}"]["by_task"].get(task)
-                value = "–" if ratio is None else shown(ratio["value"])
-                row.append(f"{value} {_interval(ratio)}".strip() if with_intervals else value)
-            rows.append(row)
-        return Grid(title, ["task", *others], rows)
+            own = [ratios[f"{name}/{self.reference}"]["by_task"].get(task) for name in others]
+            grid.append([task, *(_cell(ratio, with_intervals) for ratio in own)])
+        if len(others) >= len(grid):  # the longer side of a table goes down the page
+            grid = [list(column) for column in zip(*grid, strict=True)]
+        return Grid(title, grid[0], grid[1:])
 
     def _parts(self) -> Grid:
         times = {name: self.figures.side(name)["time"] for name in self.ours}
@@ -250,6 +273,22 @@ class RaceReport:
             "Speed is tokens after the first over the time after it; a text repeats itself if "
             f"over {LOOP_SHARE:.0%} of its 8-grams do."
         )
+
+
+def _hardest(ratios: dict[str, dict[str, float] | None]) -> dict[str, Any] | None:
+    """The side that `auto` is ahead of least."""
+    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    if not known:
+        return None
+    name = min(known, key=lambda each: known[each]["value"])
+    return {"side": name, "auto_over_it": known[name]}
+
+
+def _cell(ratio: dict[str, float] | None, with_interval: bool) -> str:
+    if ratio is None:
+        return "–"
+    value = shown(ratio["value"])
+    return f"{value} {_interval(ratio)}" if with_interval else value
 
 
 def _share(predicted: dict[str, float] | None) -> str:
