@@ -43,10 +43,10 @@ def test_repeated_8_grams(tokens: list[int], share: float) -> None:
     assert repeated_share(list(tokens)) == pytest.approx(share)
 
 
-def test_a_text_loops_if_any_side_s_does() -> None:
-    """All sides are spared the same texts."""
+def test_a_text_loops_if_ours_does() -> None:
+    """All sides are spared the same texts, whatever peers made of them."""
     fine, loop = range(100), [*range(20)] * 5
     assert repeated_share(loop) > LOOP_SHARE
     samples = [sample("a", "x", tokens=fine), sample("b", "x", tokens=loop)]
-    samples += [sample("a", "y", tokens=fine, turn=1), sample("b", "y", tokens=fine, turn=1)]
-    assert looping(samples) == {("x", 0)}
+    samples += [sample("a", "y", tokens=loop, turn=1), sample("b", "y", tokens=fine, turn=1)]
+    assert looping(samples, "a") == {("y", 1)}

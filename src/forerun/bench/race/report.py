@@ -86,8 +86,8 @@ class RaceReport:
 
     @cached_property
     def loops(self) -> set[tuple[str, int]]:
-        """Texts that repeat themselves, as some side wrote them."""
-        return looping(self.samples)
+        """Texts that repeat themselves, as our sides wrote them."""
+        return looping(self.samples, self.reference)
 
     @cached_property
     def figures_without_loops(self) -> Figures:
@@ -178,7 +178,7 @@ class RaceReport:
         """Yield what a reader of the tables must know."""
         if self.is_interrupted:
             yield "INTERRUPTED: the figures are of what was written until then."
-        if self.identical:
+        if self.identical and self.samples:
             yield f"Our sides wrote the same tokens: {', '.join(self.ours)}."
         yield from self.told_differences()
         best = None if self.best_fixed is None else self.best_fixed["overall"]

@@ -96,10 +96,15 @@ def repeated_share(tokens: Sequence[int]) -> float:
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
-def looping(samples: Iterable[Sample]) -> set[tuple[str, int]]:
-    """Return the texts that repeat themselves as any side wrote them.
+def looping(samples: Iterable[Sample], side: str) -> set[tuple[str, int]]:
+    """Return the texts that repeat themselves as one side wrote them.
 
     Small models loop when the likeliest token is always taken, and copying pays well there. All
     sides are spared the same texts, else those of one would be harder.
+
+    Args:
+        samples: Of all sides.
+        side: One of ours, which all write the same.
     """
-    return {s.text for s in samples if repeated_share(s.written.token_ids) > LOOP_SHARE}
+    own = (sample for sample in samples if sample.side == side)
+    return {each.text for each in own if repeated_share(each.written.token_ids) > LOOP_SHARE}
