@@ -54,6 +54,21 @@ def test_the_last_line_is_the_report(run: Any, temperature: str) -> None:
     assert (record["seed"], record["repeats"], record["max_tokens"]) == (7, 2, 6)
 
 
+def test_a_warm_side_has_a_model_of_its_own(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the others would make it forget."""
+    models: dict[str, set[int]] = {}
+    honest = OurSide.write
+
+    def watched(self: OurSide, job: Any) -> Any:
+        models.setdefault(self.name, set()).add(id(self._lm))
+        return honest(self, job)
+
+    monkeypatch.setattr(OurSide, "write", watched)
+    assert run(*asked(*SIDES, "--json")).exit_code == 0
+    assert models["plain"] == models["auto"] == models["suffix:3"]
+    assert models["auto:warm"].isdisjoint(models["auto"])
+
+
 def test_every_sample_is_kept(run: Any) -> None:
     """With what it ran on before, and the report behind."""
     result = run(*asked("--keep", "runs", "--json"))

@@ -59,7 +59,7 @@ class FakeSide:
 class EchoEngine:
     """In the child: writes the prompt's first tokens; some tokens make it misbehave."""
 
-    CRASH, RAISE, HANG, SWAMP, GARBAGE = 200, 201, 202, 203, 204
+    CRASH, RAISE, HANG, SWAMP, GARBAGE, TELL = 200, 201, 202, 203, 204, 205
 
     def __init__(self, kit: PeerKit, modes: frozenset[str]) -> None:
         if "closed" in modes:
@@ -87,5 +87,7 @@ class EchoEngine:
             return {"token_ids": [1] * (max_tokens + 1), "first_seconds": 0, "seconds": 0}
         if tokens[0] == self.GARBAGE:
             return {"token_ids": None}
+        if tokens[0] == self.TELL:
+            tokens = [seed, int(10 * temperature)]
         times = {"first_seconds": 0.5, "seconds": 2.0}
         return {"token_ids": tokens[:max_tokens], **times, "passes": 2, "drafts": [[3, 1], [2, 2]]}

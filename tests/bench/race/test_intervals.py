@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from forerun.bench.race.intervals import Bootstrap, Interval, t_quantile
+from forerun.bench.race.intervals import Bootstrap, Interval, _tail, t_quantile
 from forerun.bench.race.samples import TaskCells
 
 SIMULATIONS = 1000
@@ -72,6 +72,15 @@ def equal_cells(generator: np.random.Generator, log_ratio: float) -> TaskCells:
     own[:] = own[:, :1]
     seconds = np.stack([np.exp(-own), np.ones((10, 3))])
     return TaskCells(np.ones_like(seconds), seconds, np.ones(seconds.shape, bool))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "tasks", "tail"),
+    [(10, 1, 0.00855), (60, 6, 0.01726), (6, 6, 0.025), (480, 6, 0.0239)],
+)
+def test_percentiles_are_widened(prompts: int, tasks: int, tail: float) -> None:
+    """As a t-interval of n - k degrees of freedom is, by n / (n - k) besides."""
+    assert _tail(prompts, tasks) == pytest.approx(tail, rel=0.01)
 
 
 def test_a_ratio_is_one_of_totals() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,6 +53,17 @@ def test_a_peer_writes_in_its_own_process(opened: Open) -> None:
     assert written.passes == 2
     assert written.acceptance is not None
     assert written.acceptance.as_json()["by_position"] == [[2, 2], [2, 1], [1, 0]]
+
+
+def test_sampling_is_passed_on(opened: Open) -> None:
+    """Temperature, and as much of the seed as engines take."""
+    told = opened().write(Job((EchoEngine.TELL,), 2, 0.5, 2**40 + 3))
+    assert told.token_ids == (3, 5)
+
+
+def test_ctrl_c_does_not_reach_a_peer(opened: Open) -> None:
+    """A terminal sends it to all of a group."""
+    assert os.getpgid(opened()._process.pid) != os.getpgid(0)
 
 
 def test_an_error_in_a_text_is_told_and_no_end(opened: Open) -> None:

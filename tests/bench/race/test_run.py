@@ -71,6 +71,15 @@ def test_a_later_turn_holds_plain_s_answers(lm: LanguageModel) -> None:
     assert text == f"u:one;a:{answer};u:two;"
 
 
+def test_a_conversation_stands_in_its_order(lm: LanguageModel) -> None:
+    """The third turn reads both answers, each behind its question."""
+    plain = FakeSide("plain", lambda job: lm.model.tokenizer.encode(f"yes{len(job.tokens)}"))
+    Race(lm, [plain], PLAN._replace(repeats=1)).run([Prompt("q", "t", ("one", "two", "three"))])
+    lengths = [len(job.tokens) for job in plain.jobs[1:]]
+    text = lm.model.tokenizer.decode(plain.jobs[3].tokens)
+    assert text == f"u:one;a:yes{lengths[0]};u:two;a:yes{lengths[1]};u:three;"
+
+
 def test_the_order_of_sides_is_shuffled_and_repeatable(lm: LanguageModel) -> None:
     """Each is first about as often as the others; the same seed gives the same order."""
     sides = [FakeSide(name, by_seed) for name in ("plain", "auto", "suffix")]
