@@ -17,8 +17,8 @@ def _mutant(
 
 def _off_by(name: str, happened: str, bits: str, instruction_sets: int = 1) -> Mutant:
     """One whose logits are off in their last bits by what `bits` says."""
-    old, new = "Scores(logits, hidden)", f"Scores(logits + np.float32(1e-6) * ({bits}), hidden)"
-    return _mutant(name, happened, "_score", old, new, instruction_sets)
+    old, new = "Scores(scored, hidden)", f"Scores(scored + np.float32(1e-6) * ({bits}), hidden)"
+    return _mutant(name, happened, "score", old, new, instruction_sets)
 
 
 _LAST_BITS = (
@@ -30,7 +30,7 @@ _LAST_BITS = (
     _off_by(
         "a row's bits depend on its place in the pass",
         "the rows left over behind full tiles are summed in another order",
-        "np.arange(len(asked))[:, None] % 4 == 3",
+        "np.arange(asked)[:, None] % 4 == 3",
     ),
     _off_by(
         "a row's bits depend on the number of threads",
@@ -40,7 +40,7 @@ _LAST_BITS = (
     _off_by(
         "a row's bits depend on the pages of its context",
         "llama.cpp: one row splits a long context over threads, two rows do not",
-        "sum(sequence.cache.length // 16 for sequence in known)",
+        "sum(self._sequences[name].length // 16 for name in {row.sequence for row in rows})",
     ),
     _off_by(
         "a row's bits depend on the instructions",
@@ -51,57 +51,51 @@ _LAST_BITS = (
     _mutant(
         "hidden states depend on the sequences beside",
         "batched and lonely norms by different kernels",
-        "_score",
-        "Scores(logits, hidden)",
-        "Scores(logits, {i: x * np.float32(1 + 1e-6 * len(known)) for i, x in hidden.items()})",
+        "score",
+        "Scores(scored, hidden)",
+        "Scores(scored, {i: x * np.float32(1 + 1e-6 * len({row.sequence for row in rows}))"
+        " for i, x in hidden.items()})",
     ),
 )
 
 _ANCESTORS = (
     _mutant(
         "a row sees its siblings' branches",
-        "a causal mask where a tree mask belongs",
-        "_score",
-        "row.parent for row in rows",
-        "max((j for j in range(i) if rows[j].sequence == row.sequence), default=-1)"
-        " for i, row in enumerate(rows)",
+        "a causal mask where a tree mask belongs, and positions that count rows",
+        "score",
+        "rows=rows",
+        "rows=[row._replace("
+        "parent=max((j for j in range(i) if rows[j].sequence == row.sequence), default=-1),"
+        " position=self._sequences[row.sequence].length"
+        " + sum(other.sequence == row.sequence for other in rows[:i]))"
+        " for i, row in enumerate(rows)]",
     ),
     _mutant(
         "a row does not see its ancestors in the pass",
         "pending keys are written after attention",
-        "_score",
-        "row.parent for row in rows",
-        "-1 for row in rows",
-    ),
-    _mutant(
-        "positions count rows, not ancestors",
-        "right for chains, wrong for trees and batches",
-        "_score",
-        "row.position for row in rows",
-        "rows[0].position + i for i, row in enumerate(rows)",
-    ),
-    _mutant(
-        "ancestors lose their order",
-        "every row of a pass turned by the first one's position",
-        "_score",
-        "row.position for row in rows",
-        "rows[0].position for row in rows",
+        "score",
+        "rows=rows",
+        "rows=[row._replace(parent=-1, position=self._sequences[row.sequence].length)"
+        " for row in rows]",
     ),
     _mutant(
         "a batch is sorted, its rows are not",
-        "keys of another sequence",
-        "_score",
-        "[sequence.cache for sequence in known]",
-        "sorted((sequence.cache for sequence in known), key=lambda cache: cache.length)",
+        "keys of another sequence, of the same length",
+        "score",
+        "sequences=self._sequences",
+        "sequences=dict(zip("
+        "sorted(self._sequences, key=lambda n: self._sequences[n].length),"
+        " [self._sequences[n] for n in sorted("
+        "self._sequences, key=lambda n: (self._sequences[n].length, -n))]))",
     ),
     _mutant(
         "a prompt of the same length passes for the same prompt",
         "a prefix cache whose key is too short",
         "open",
         "read_prompt(self, name, prompt, _PREFILL_ROWS)",
-        "others = [s.cache for s in self._sequences.values() if s.cache.length >= len(prompt)]; "
-        "self._sequences[name].cache = others[0].fork() if others else self._pass.open(); "
-        "self._sequences[name].cache.rollback(len(prompt)) if others else "
+        "others = [s for s in self._sequences.values() if s.length >= len(prompt)]; "
+        "self._sequences[name] = others[0].fork() if others else self._pass.open(); "
+        "self._sequences[name].rollback(len(prompt)) if others else "
         "read_prompt(self, name, prompt, _PREFILL_ROWS)",
     ),
 )
@@ -111,34 +105,34 @@ _KEEPING = (
         "a fork is no copy",
         "two texts write into one cache",
         "fork",
-        ".cache.fork()",
-        ".cache",
+        ".fork()",
+        "",
     ),
     _mutant(
         "a rollback forgets nothing",
         "rejected drafts stay in the cache",
         "rollback",
-        "known.cache.rollback(length)",
+        "known.rollback(length)",
         "pass",
     ),
     _mutant(
         "the pass's first rows are committed",
         "right for chains, wrong for trees",
         "commit",
-        "known.pending[index] for index in path",
-        "i for i, _ in enumerate(path)",
+        "known.commit(path)",
+        "known.commit(range(len(path)))",
     ),
     _mutant(
         "logits in the pass's order",
         "not in the order in which they were asked for",
-        "_score",
-        "asked=asked",
-        "asked=sorted(asked)",
+        "score",
+        "asked=logits",
+        "asked=logits and sorted(logits)",
     ),
     _mutant(
         "hidden states under another layer's name",
         "layers computed in order, asked for in another",
-        "_score",
+        "score",
         "list(hidden.values())",
         "[hidden[layer] for layer in sorted(hidden)]",
     ),

@@ -188,15 +188,15 @@ class NativeTarget:
                 room = _room(asked * tokens)
                 hidden = self._room_for(rows, layers)
                 start = self._pass.score(
-                    rows,
-                    self._sequences,
-                    self._context,
-                    self._rotary.through,
-                    logits,
-                    room,
-                    list(hidden),
-                    list(hidden.values()),
-                    None if vocabulary is None else vocabulary.head,
+                    rows=rows,
+                    sequences=self._sequences,
+                    context=self._context,
+                    turns=self._rotary.through,
+                    asked=logits,
+                    room=room,
+                    layers=list(hidden),
+                    hidden=list(hidden.values()),
+                    head=None if vocabulary is None else vocabulary.head,
                 )
             except MemoryError:
                 raise self._memory.at_end(len(rows)) from None
@@ -205,8 +205,9 @@ class NativeTarget:
                 raise OptionError(what, "Choose fewer.") from None
             if start is None:
                 self._check(rows, range(len(rows)) if logits is None else logits, layers)
-                raise AssertionError("The compiled pass refused rows that nothing is wrong with.")
-        return Scores(room[start : start + asked * tokens].reshape(asked, tokens), hidden)
+                raise EngineError("The compiled pass refused rows that nothing is wrong with.")
+        scored = room[start : start + asked * tokens].reshape(asked, tokens)
+        return Scores(scored, hidden)
 
     def restrict(self, tokens: Sequence[int]) -> Vocabulary:
         """Pack the head for these tokens alone: passes that ask no others read less.
