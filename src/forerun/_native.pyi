@@ -160,6 +160,7 @@ class Pass:
         layers: Sequence[int],
         hidden: Sequence[NDArray[np.float32]],
         head: Head | None = None,
+        until: int | None = None,
     ) -> int | None: ...
 
 # ---- bind_machine.cpp: what the machine gives a pass

@@ -298,6 +298,8 @@ class LanguageModel:
                 open_draft_model=self._open_draft_model,
                 script=None if script is None else tuple(self.model.tokenizer.encode(script)),
                 threads=self.target.capabilities.threads,
+                target=self.target,
+                draft_layers=self.loading.draft_layers,
             )
             self._drafters[names] = make_drafter(spec, kit)
         return self._drafters[names]

@@ -206,8 +206,8 @@ class Speculation(Options):
     drafter: str = Field(
         "auto",
         min_length=1,
-        description="Who drafts: suffix, lookup, recycle, bigram, model, scripted or random; "
-        "several joined by commas draft together; 'auto' or 'none'.",
+        description="Who drafts: suffix, lookup, recycle, bigram, model, early_exit, scripted or "
+        "random; several joined by commas draft together; 'auto' or 'none'.",
     )
     draft_length: DraftLength = Field(
         "auto",
@@ -324,7 +324,10 @@ class Loading(Options):
         description="The model behind drafter 'model'; by default the target's own first layers.",
     )
     draft_layers: Whole | None = Field(
-        None, ge=1, description="Cut the draft model to this many first layers."
+        None,
+        ge=1,
+        description="Cut the draft model to this many first layers; or those after which drafter "
+        "'early_exit' leaves the target, by default a quarter.",
     )
     script: str | None = Field(
         None,
@@ -433,7 +436,11 @@ class Racing(Options):
     )
 
 
-_READ_BY = {"draft_model": "model", "draft_layers": "model", "script": "scripted"}
+_READ_BY = {
+    "draft_model": ("model",),
+    "draft_layers": ("model", "early_exit"),
+    "script": ("scripted",),
+}
 
 
 def check_together(loading: Loading, generation: Generation) -> None:
@@ -443,11 +450,12 @@ def check_together(loading: Loading, generation: Generation) -> None:
         OptionError: One of `loading` is for a drafter that `generation` does not name.
     """
     named = [name.strip() for name in generation.drafter.split(",")]
-    for option, drafter in _READ_BY.items():
+    for option, drafters in _READ_BY.items():
         value = getattr(loading, option)
-        if value is not None and drafter not in named:
+        if value is not None and not set(drafters) & set(named):
+            readers = " or ".join(map(repr, drafters))
             raise OptionError(
-                f"{option} = {_shown(value)} is for drafter {drafter!r}, and the drafter is "
+                f"{option} = {_shown(value)} is for drafter {readers}, and the drafter is "
                 f"{generation.drafter!r}.",
-                f"Choose drafter {drafter!r}, or leave {option} out.",
+                f"Choose drafter {readers}, or leave {option} out.",
             )

@@ -161,8 +161,18 @@ class Reader {
     return true;
   }
 
+  // Of the layers only the first so many run; None is all.
+  bool read_until(const nb::object& until) {
+    if (until.is_none()) return true;
+    const long long value = number(until.ptr());
+    if (value < 1 || value > static_cast<long long>(pass_.network().layers.size())) return false;
+    batch.until = static_cast<std::size_t>(value);
+    return true;
+  }
+
   bool read_layers(const nb::object& layers) {
-    return read_below(layers, pass_.network().layers.size() + 1, batch.layers);
+    const std::size_t last = batch.until != 0 ? batch.until : pass_.network().layers.size();
+    return read_below(layers, last + 1, batch.layers);
   }
 
  private:
@@ -263,11 +273,12 @@ std::optional<std::size_t> score(Pass& pass, const nb::object& rows, const nb::d
                                  std::size_t context, const nb::callable& turns,
                                  const nb::object& asked, const Room& room,
                                  const nb::object& layers, const std::vector<States>& hidden,
-                                 std::shared_ptr<Product> head) {
+                                 std::shared_ptr<Product> head, const nb::object& until) {
   wake_shared(pass.threads());
   const Shape& shape = pass.network().shape;
   Reader reader(pass, sequences, context);
-  if (!reader.read_rows(rows) || !reader.read_asked(asked) || !reader.read_layers(layers)) {
+  if (!reader.read_rows(rows) || !reader.read_asked(asked) || !reader.read_until(until) ||
+      !reader.read_layers(layers)) {
     return std::nullopt;
   }
   Batch& batch = reader.batch;
@@ -350,7 +361,7 @@ void bind_pass(nb::module_& m) {
                    "Keys and values that a pass reads for each token of a sequence.")
       .def("open", [](const Pass& pass) { return std::make_shared<KVSequence>(pass.kv_shape()); })
       .def("score", &score, "rows"_a, "sequences"_a, "context"_a, "turns"_a, "asked"_a.none(),
-           "room"_a, "layers"_a, "hidden"_a, "head"_a = nb::none(),
+           "room"_a, "layers"_a, "hidden"_a, "head"_a = nb::none(), "until"_a = nb::none(),
            "Where in `room` the logits begin; None if the rows or what is asked can't be.");
 }
 

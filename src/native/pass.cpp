@@ -51,9 +51,15 @@ bool Pass::score(const Batch& batch) {
     for (KVSequence* sequence : batch.sequences) sequence->drop();
     throw;
   }
-  if (!is_over_) return true;
+  // Rows that not all layers have seen hold no keys to keep.
+  if (!is_over_ && batch.until == 0) return true;
   for (KVSequence* sequence : batch.sequences) sequence->drop();
-  return false;
+  return !is_over_;
+}
+
+// The layer before which the stream enters the final norm.
+std::size_t Pass::end(const Batch& batch) const {
+  return batch.until != 0 ? batch.until : network_.layers.size();
 }
 
 void Pass::set_turns(const float* cosines, const float* sines, std::size_t positions) {
@@ -73,7 +79,8 @@ void Pass::check(const Batch& batch) const {
   demand_below(batch.positions, turned_);
   demand_below(batch.sequence_of, batch.sequences.size());
   demand_below(batch.asked, rows);
-  demand_below(batch.layers, network_.layers.size() + 1);
+  if (end(batch) > network_.layers.size()) throw std::invalid_argument("more layers than there are");
+  demand_below(batch.layers, end(batch) + 1);
   if (head(batch).inputs() != network_.shape.width) {
     throw std::invalid_argument("a head of another width");
   }
@@ -120,7 +127,7 @@ void Pass::begin(const Batch& batch) {
 }
 
 void Pass::work(const Batch& batch, std::size_t thread) {
-  for (std::size_t layer = 0; layer < network_.layers.size(); ++layer) {
+  for (std::size_t layer = 0; layer < end(batch); ++layer) {
     enter(batch, layer, thread);
     attend(batch, layer, thread);
     feed_forward(batch, layer, thread);
@@ -192,7 +199,7 @@ void Pass::feed_forward(const Batch& batch, std::size_t layer, std::size_t threa
   barrier_.wait();
   gate(weights, thread);
   barrier_.wait();
-  const bool is_last = layer + 1 == network_.layers.size();
+  const bool is_last = layer + 1 == end(batch);
   const Product& next = is_last ? head(batch) : network_.layers[layer + 1]->qkv;
   weights.down.run(inner_, thread, threads(), delta_.data(), next.first_panel(thread, threads()));
   if (thread == 0 && batch.is_over && batch.is_over()) is_over_ = true;
@@ -226,7 +233,7 @@ void Pass::finish(const Batch& batch, std::size_t thread) {
   for (std::size_t row = 0; row < rows_; ++row) {
     add_delta(thread, row);
     if (row >= share.first && row < share.last) {
-      keep_hidden(batch, network_.layers.size(), thread, row);
+      keep_hidden(batch, end(batch), thread, row);
     }
   }
   for (std::size_t i = 0; i < batch.asked.size(); ++i) {

@@ -24,6 +24,7 @@ struct Batch {
   std::vector<int> layers;             // whose hidden states are wanted; the last enters the norm
   std::vector<float*> hidden;          // each [rows][width]
   const Product* head = nullptr;       // null: the network's
+  std::size_t until = 0;               // of the layers only so many run, and no row is kept; 0: all
   std::function<bool()> is_over;       // asked after each layer, by the calling thread; or empty
 };
 
@@ -47,6 +48,7 @@ class Pass {
 
  private:
   void check(const Batch& batch) const;
+  std::size_t end(const Batch& batch) const;
   void begin(const Batch& batch);
   void work(const Batch& batch, std::size_t thread);
   void enter(const Batch& batch, std::size_t layer, std::size_t thread);

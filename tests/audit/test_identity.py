@@ -82,8 +82,9 @@ class _Leaky(ToyTarget):
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
     ) -> Scores:
-        scores = super().score(rows, logits=logits, layers=layers)
+        scores = super().score(rows, logits=logits, layers=layers, until=until)
         return Scores(
             scores.logits + np.float32(self.leak) * np.arange(self.vocab_size) * len(rows)
         )

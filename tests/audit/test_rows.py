@@ -79,6 +79,7 @@ class _Watched(ToyTarget):
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
     ) -> Scores:
         self.seen["sequences"] += len({row.sequence for row in rows}) > 1
         self.seen["siblings"] += len({(r.sequence, r.parent) for r in rows}) < len(rows)
@@ -149,8 +150,9 @@ class _Leaky(NativeTarget):
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
     ) -> Scores:
-        scores = super().score(rows, logits=logits, layers=layers)
+        scores = super().score(rows, logits=logits, layers=layers, until=until)
         return Scores(scores.logits + np.float32(len(rows) > 40), scores.hidden)
 
 

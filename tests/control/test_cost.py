@@ -32,7 +32,7 @@ class Slow(ToyTarget):
         self.clock.now += self.each * len(prompt)
         return super().open(prompt, source)
 
-    def score(self, rows, *, logits=None, layers=()):  # type: ignore[no-untyped-def]
+    def score(self, rows, *, logits=None, layers=(), until=None):  # type: ignore[no-untyped-def]
         """Take the time."""
         self.passes += 1
         self.clock.now += self.base + self.each * (len(rows) - 1)

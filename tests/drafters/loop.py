@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +23,23 @@ from forerun.targets.toy import ToyTarget
 __all__ = ["Branching", "Text", "every_outcome", "fingerprint", "make", "write"]
 
 T = TypeVar("T")
+
+
+class _Latest(ToyTarget):
+    """Holds the texts that were asked for last, as an engine's target holds those that run."""
+
+    def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
+        """Open a text, and free one that nobody needs any more."""
+        name = super().open(prompt, source)
+        if name > 64:
+            self.free(name - 64)
+        return name
+
+
+@cache
+def engines_target(vocab_size: int) -> ToyTarget:
+    """Return a toy of order 2 for drafters that draft with the target itself."""
+    return _Latest.random(vocab_size, 2, 98)
 
 
 class Text:
@@ -59,6 +77,7 @@ class Text:
     def request(self) -> DraftRequest:
         """Return what a drafter is asked now."""
         noisy = self.rule.draws_from == "noise"
+        held = engines_target(self.target.vocab_size).open(self.tokens[:-1])
         return DraftRequest(
             self.sequence,
             tuple(self.tokens),
@@ -70,6 +89,7 @@ class Text:
             self.round,
             noise=self.noise if noisy else None,
             coins=None if noisy else self.coins,
+            target_sequence=held,
         )
 
     def take(self, draft: Draft, most: int) -> Outcome:
@@ -109,7 +129,8 @@ def write(drafter: Drafter | None, texts: Sequence[Text], count: int) -> None:
 def make(spec: str, vocab_size: int, script: tuple[int, ...] | None = None) -> Drafter:
     """Return a drafter whose draft model, if it has one, is a toy of order 1."""
     draft_model = ToyTarget.random(vocab_size, 1, 99)
-    drafter = make_drafter(spec, DrafterKit(vocab_size, lambda: draft_model, script))
+    target = engines_target(vocab_size)
+    drafter = make_drafter(spec, DrafterKit(vocab_size, lambda: draft_model, script, target=target))
     assert drafter is not None
     return drafter
 

@@ -21,7 +21,7 @@ from forerun.drafters.table import DRAFTERS
 from forerun.targets.toy import ToyTarget
 
 SPECS = [*DRAFTERS, "lookup,bigram,random"]
-WITH_A_LAW = ["random", "bigram", "model"]  # the others only ever propose points
+WITH_A_LAW = ["random", "bigram", "model", "early_exit"]  # the others only ever propose points
 V = 5
 TARGET = ToyTarget.random(V, 2, 1)
 PROMPT = [0, 1, 2, 3, 0, 1, 2, 4, 0, 1]

@@ -20,7 +20,7 @@ def no_model() -> Target:
     raise AssertionError("only drafter model opens the draft model")
 
 
-KIT = DrafterKit(6, no_model)
+KIT = DrafterKit(6, no_model, target=ToyTarget.random(6, 2, 1))
 
 
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "model"])
@@ -43,7 +43,7 @@ def test_none_is_none_and_auto_is_a_drafter() -> None:
     ("spec", "says"),
     [
         ("sufix", "Did you mean 'suffix'"),
-        ("eagle9000", "There are bigram, lookup"),
+        ("eagle9000", "There are bigram, early_exit, lookup"),
         ("", "no drafter ''"),
         ("lookup,,suffix", "no drafter ''"),
         ("lookup,bigram,lookup", "'lookup' is named 2 times"),

@@ -35,10 +35,11 @@ class Counting(ToyTarget):
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
     ) -> Scores:
         """Note the rows, then score them."""
         self.passes.append(list(rows))
-        return super().score(rows, logits=logits, layers=layers)
+        return super().score(rows, logits=logits, layers=layers, until=until)
 
 
 def counting(context: int = 4096) -> Counting:

@@ -338,6 +338,80 @@ def test_wrong_prompts_are_refused(target: Target) -> None:
         target.open(TEXT, source=[1, 2])
 
 
+@pytest.fixture
+def depths(target: Target) -> range:
+    """After how many layers a pass may end."""
+    if not target.capabilities.layers:
+        pytest.skip("this target's passes are whole")
+    return range(1, target.capabilities.layers + 1)
+
+
+def test_first_layers_see_a_rows_own_ancestors(target: Target, depths: range, trees: None) -> None:
+    """Ended after any layer, a pass gives each row what it has alone; after the last, the whole."""
+    one, two = target.open(TEXT), target.open(OTHER)
+    rows = [*tree(one, len(TEXT)), Row(two, 1, len(OTHER), -1)]
+    for until in depths:
+        found = target.score(rows, logits=[8, 5, 0, 7], until=until).logits
+        for place, i in enumerate((5, 0, 7), 1):
+            text = TEXT + along(rows, i)
+            lonely = target.open(text[:-1])
+            row = Row(lonely, text[-1], len(text) - 1, -1)
+            assert_same(target, found[place], target.score([row], until=until).logits[0])
+            target.free(lonely)
+    assert_same(target, found, target.score(rows, logits=[8, 5, 0, 7]).logits)
+    target.free(one)
+    target.free(two)
+
+
+def test_first_layers_are_not_the_whole(target: Target, depths: range) -> None:
+    """Each layer has a say; else nothing here could fail."""
+    sequence = target.open(TEXT)
+    rows = chain(sequence, len(TEXT), OTHER)
+    found = {target.score(rows, until=until).logits.tobytes() for until in depths}
+    assert len(found) == len(depths)
+    target.free(sequence)
+
+
+def test_what_the_first_layers_scored_is_not_kept(target: Target, depths: range) -> None:
+    """Nothing of it can be committed, whatever was pending before, and whole passes go on as ever.
+
+    Also in a fork, and where the rows of one pass were scored by the other.
+    """
+    sequence = target.open(TEXT)
+    rows = chain(sequence, len(TEXT), OTHER)
+    expected = target.score(rows).logits
+    for until in depths:
+        target.score(rows)
+        target.score(rows[::-1][-1:], until=until)
+        with pytest.raises(EngineError):
+            target.commit(sequence, [0])
+        target.score(rows, until=until)
+        other = target.fork(sequence)
+        with pytest.raises(EngineError):
+            target.commit(sequence, range(len(rows)))
+        target.commit(sequence, [])
+        assert_holds(target, other, TEXT)
+        target.free(other)
+        assert_same(target, target.score(rows).logits, expected)
+    target.commit(sequence, [0, 1])
+    target.score(chain(sequence, len(TEXT) + 2, OTHER), until=1)
+    assert_holds(target, sequence, TEXT + OTHER[:2])
+    target.free(sequence)
+
+
+def test_layers_that_are_not_there_are_refused(target: Target, depths: range) -> None:
+    """None of them, one too many, and wrong rows as ever; nothing is left behind."""
+    sequence = target.open(TEXT)
+    row = Row(sequence, 1, len(TEXT), -1)
+    for until in (0, -1, len(depths) + 1, 2**70):
+        with pytest.raises(EngineError, match="layer"):
+            target.score([row], until=until)
+    with pytest.raises(EngineError):
+        target.score([row._replace(position=1)], until=1)
+    assert_holds(target, sequence, TEXT)
+    target.free(sequence)
+
+
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_any_history_leaves_the_tokens_it_says(target: Target, data: st.DataObject) -> None:

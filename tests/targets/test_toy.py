@@ -51,9 +51,9 @@ def test_a_table_that_is_not_finite_is_refused(value: float) -> None:
         ToyTarget(np.array([0.0, value], dtype=np.float32))
 
 
-def test_it_has_no_layers_to_show() -> None:
+def test_it_has_no_hidden_states_to_show() -> None:
     """Asked for hidden states it says so."""
     toy = ToyTarget.random(3, 1, 1)
     sequence = toy.open([0])
-    with pytest.raises(CapabilityError, match="no layers"):
+    with pytest.raises(CapabilityError, match="no hidden states"):
         toy.score([Row(sequence, 0, 1, -1)], layers=[0])

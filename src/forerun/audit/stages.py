@@ -112,7 +112,7 @@ def _toy_stage(
     return Stage(
         name=name,
         target=target,
-        drafter_for=drafters_of(DrafterKit(target.vocab_size, lambda: guesser)),
+        drafter_for=drafters_of(DrafterKit(target.vocab_size, lambda: guesser, target=target)),
         decoder=lambda _: Letters(),
         prompts=prompts,
         max_tokens=max_tokens,
@@ -186,7 +186,7 @@ def _stage_of(model: Model, max_tokens: int, prompts: Sequence[tuple[int, ...]])
     return Stage(
         name=model.name,
         target=target,
-        drafter_for=drafters_of(DrafterKit(target.vocab_size, open_draft_model)),
+        drafter_for=drafters_of(DrafterKit(target.vocab_size, open_draft_model, target=target)),
         decoder=lambda tokens: model.tokenizer.detokenizer(after=tokens),
         prompts=prompts,
         max_tokens=max_tokens,

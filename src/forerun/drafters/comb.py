@@ -8,7 +8,7 @@ round. Which child goes on is settled before any is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from forerun.core.tree import ROOT, Draft, Node
 from forerun.drafters.choose import choose
 from forerun.drafters.protocol import DraftRequest
 
-__all__ = ["Comb"]
+__all__ = ["Comb", "grow_together"]
 
 
 class Comb:
@@ -63,3 +63,27 @@ class Comb:
     def draft(self) -> Draft:
         """Return the draft as it stands."""
         return Draft(tuple(self._nodes))
+
+
+def grow_together(
+    combs: Sequence[Comb],
+    context: int,
+    score: Callable[[Sequence[Comb]], NDArray[np.float32]],
+) -> list[Draft]:
+    """Grow the drafts of many texts, a level at a time, and return them.
+
+    Args:
+        combs: Bare ones.
+        context: Most tokens of text and trunk that can be scored; there a comb's growth ends.
+        score: Returns the logits at the combs' tips, float32 [combs, vocabulary].
+    """
+
+    def grows(comb: Comb) -> bool:
+        return comb.grows and 0 < len(comb.request.tokens) + len(comb.trunk) <= context
+
+    growing = [comb for comb in combs if grows(comb)]
+    while growing:
+        for comb, logits in zip(growing, score(growing), strict=True):
+            comb.grow(logits)
+        growing = [comb for comb in growing if grows(comb)]
+    return [comb.draft() for comb in combs]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.tree import Draft
-from forerun.drafters.comb import Comb
+from forerun.drafters.comb import Comb, grow_together
 from forerun.drafters.protocol import DraftRequest, Outcome
 from forerun.drafters.table import DrafterKit
 from forerun.errors import EngineError, VocabularyError
@@ -86,18 +86,7 @@ class Model:
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Grow all drafts together, a level a pass."""
         combs = [Comb(request, self.name) for request in requests]
-        growing = [comb for comb in combs if self._has_room(comb)]
-        for comb in growing:
-            self._catch_up(comb.request)
-        while growing:
-            for comb, logits in zip(growing, self._pass(growing), strict=True):
-                comb.grow(logits)
-            growing = [comb for comb in growing if self._has_room(comb)]
-        return [comb.draft() for comb in combs]
-
-    def _has_room(self, comb: Comb) -> bool:
-        length = len(comb.request.tokens) + len(comb.trunk)
-        return comb.grows and 0 < length <= self._model.context_length
+        return grow_together(combs, self._model.context_length, self._pass)
 
     def _catch_up(self, request: DraftRequest) -> None:
         """Make the twin a beginning of the text, short of its last token at least."""
@@ -122,6 +111,8 @@ class Model:
         rows: list[Row] = []
         paths: list[tuple[_Twin, int, list[int]]] = []
         for comb in combs:
+            if not comb.trunk:
+                self._catch_up(comb.request)
             twin = self._twin(comb.request.sequence)
             assert twin.sequence is not None, "caught up before its first pass"
             unseen, start = _unseen(comb, len(twin.tokens)), len(rows)

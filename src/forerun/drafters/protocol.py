@@ -38,6 +38,8 @@ class DraftRequest:
         coins: The drafter's coins, under the other rules: a drafter with a law draws from q.
             Exactly one of noise and coins is there.
         ends: Tokens that end the text, so that nothing needs to be guessed behind them.
+        target_sequence: The target's own name for the text, of which it holds all tokens but the
+            last, and nothing is pending; None if it is in no target.
     """
 
     sequence: int
@@ -51,6 +53,7 @@ class DraftRequest:
     noise: Noise | None = None
     coins: Coins | None = None
     ends: Collection[int] = ()
+    target_sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ DRAFTERS: dict[str, str] = {
     "suffix": "forerun.drafters.suffix:Suffix",
     "lookup": "forerun.drafters.lookup:Lookup",
     "recycle": "forerun.drafters.recycle:Recycle",
-    "model": "forerun.drafters.model:Model",
     "bigram": "forerun.drafters.bigram:Bigram",
+    "model": "forerun.drafters.model:Model",
+    "early_exit": "forerun.drafters.early_exit:EarlyExit",
     "scripted": "forerun.drafters.scripted:Scripted",
     "random": "forerun.drafters.random:Random",
 }
@@ -40,12 +41,16 @@ class DrafterKit:
         open_draft_model: Returns the second target behind drafter `model`; may raise.
         script: What drafter `scripted` guesses; None is each text's own prompt.
         threads: How many may look at the rows of a pass.
+        target: The one that drafter `early_exit` runs the first layers of.
+        draft_layers: So many of them; None is a quarter.
     """
 
     vocab_size: int
     open_draft_model: Callable[[], Target]
     script: tuple[int, ...] | None = None
     threads: int = 1
+    target: Target | None = None
+    draft_layers: int | None = None
 
 
 def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
@@ -59,6 +64,7 @@ def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
     Raises:
         OptionError: A name is unknown, empty or repeated, or the script is out of the vocabulary.
         VocabularyError: The draft model has another vocabulary than the target.
+        CapabilityError: The target can't do what the drafter needs.
     """
     drafters = [_load(name)(kit) for name in drafter_names(spec)]
     if len(drafters) < 2:

@@ -150,6 +150,7 @@ def _ask(request: Request, length: int, width: int) -> DraftRequest:
         noise=request.noise if shares_noise else None,
         coins=None if shares_noise else request.coins,
         ends=request.ends,
+        target_sequence=request.sequence,
     )
 
 

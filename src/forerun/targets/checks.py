@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from forerun.errors import CapabilityError, EngineError, PromptError
 from forerun.targets.protocol import Row, Target
 
-__all__ = ["check_asked", "check_prompt", "check_rows", "read_prompt"]
+__all__ = ["check_asked", "check_prompt", "check_rows", "check_until", "read_prompt"]
 
 
 def check_prompt(
@@ -57,6 +57,21 @@ def check_asked(
     for layer in layers:
         if not 0 <= layer <= num_layers:
             raise EngineError(f"Hidden states of layer {layer} of {num_layers} are asked for.")
+
+
+def check_until(until: int | None, num_layers: int) -> None:
+    """Check that a pass can end after that many layers.
+
+    Raises:
+        CapabilityError: This target has no layers that it could run alone.
+        EngineError: It has not so many.
+    """
+    if until is None:
+        return
+    if num_layers == 0:
+        raise CapabilityError("This target's passes are whole.", "Leave `until` out.")
+    if not 1 <= until <= num_layers:
+        raise EngineError(f"A pass until layer {until} of {num_layers} is asked for.")
 
 
 def check_rows(

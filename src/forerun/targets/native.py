@@ -20,7 +20,13 @@ from forerun.fork_lock import fork_lock
 from forerun.models.architecture import Architecture
 from forerun.models.model import Model
 from forerun.native import load
-from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
+from forerun.targets.checks import (
+    check_asked,
+    check_prompt,
+    check_rows,
+    check_until,
+    read_prompt,
+)
 from forerun.targets.loading import load_weights
 from forerun.targets.native_weights import check_types, pack_head, packing
 from forerun.targets.pass_memory import PassMemory
@@ -139,7 +145,8 @@ class NativeTarget:
     @property
     def capabilities(self) -> Capabilities:
         """Trees, and bitwise exactness."""
-        return Capabilities(True, "bitwise", name="native", threads=self.threads)
+        layers = self._architecture.num_layers
+        return Capabilities(True, "bitwise", name="native", threads=self.threads, layers=layers)
 
     @property
     def threads(self) -> int:
@@ -168,6 +175,7 @@ class NativeTarget:
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> Scores:
         """Score rows of one or many sequences in one pass; parents stand before their children.
@@ -176,7 +184,8 @@ class NativeTarget:
 
         Raises:
             EngineError: A row names an unknown sequence or token, a wrong parent or position, or
-                stands outside the context; or `logits` or `layers` name what is not there.
+                stands outside the context; or `logits`, `layers` or `until` name what is not
+                there.
             OptionError: The system refuses to start so many threads.
             NotEnoughMemoryError: So many rows need more memory than there is.
         """
@@ -197,6 +206,7 @@ class NativeTarget:
                     layers=list(hidden),
                     hidden=list(hidden.values()),
                     head=None if vocabulary is None else vocabulary.head,
+                    until=until,
                 )
             except MemoryError:
                 raise self._memory.at_end(len(rows)) from None
@@ -204,7 +214,8 @@ class NativeTarget:
                 what = f"threads = {self.threads}: the system starts no more of them ({error})."
                 raise OptionError(what, "Choose fewer.") from None
             if start is None:
-                self._check(rows, range(len(rows)) if logits is None else logits, layers)
+                asked_rows = range(len(rows)) if logits is None else logits
+                self._check(rows, asked_rows, layers, until)
                 raise EngineError("The compiled pass refused rows that nothing is wrong with.")
         scored = room[start : start + asked * tokens].reshape(asked, tokens)
         return Scores(scored, hidden)
@@ -270,11 +281,19 @@ class NativeTarget:
         except KeyError:
             raise EngineError(f"Sequence {sequence} is not open.") from None
 
-    def _check(self, rows: Sequence[Row], asked: Sequence[int], layers: Sequence[int]) -> None:
+    def _check(
+        self,
+        rows: Sequence[Row],
+        asked: Sequence[int],
+        layers: Sequence[int],
+        until: int | None,
+    ) -> None:
+        num_layers = self._architecture.num_layers
+        check_until(until, num_layers)
         named = {row.sequence for row in rows} & self._sequences.keys()
         lengths = {name: self._sequences[name].length for name in named}
         check_rows(rows, lengths, self.vocab_size, self.context_length)
-        check_asked(len(rows), asked, layers, self._architecture.num_layers)
+        check_asked(len(rows), asked, layers, until or num_layers)
 
     def _room_for(self, rows: Sequence[Row], layers: Sequence[int]) -> dict[int, Array]:
         """Make room for hidden states, each layer's once."""

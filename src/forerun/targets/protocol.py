@@ -58,6 +58,7 @@ class Capabilities:
         devices: Where it runs.
         name: What users choose it by, such as "native".
         threads: How many a pass runs on; what is done to its logits may use as many.
+        layers: How many there are, each of which a pass may end after; 0: passes are whole.
     """
 
     trees: bool
@@ -65,6 +66,7 @@ class Capabilities:
     devices: tuple[str, ...] = ("cpu",)
     name: str = ""
     threads: int = 1
+    layers: int = 0
 
 
 @runtime_checkable
@@ -118,6 +120,7 @@ class Target(Protocol):
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
     ) -> Scores:
         """Score rows of one or many sequences in one pass; parents stand before their children.
 
@@ -125,10 +128,14 @@ class Target(Protocol):
             rows: What to score.
             logits: Indices of the rows whose logits are wanted, in that order; None is all.
             layers: Layers whose hidden states are wanted.
+            until: Run the first so many layers alone, then the final norm and the head: a guess
+                at the logits, and cheap. Nothing of such a pass can be committed. None is all
+                layers.
 
         Raises:
             EngineError: A row names an unknown sequence or token, or a wrong parent or position,
-                or stands outside of the context.
+                or stands outside of the context; or there are not so many layers.
+            CapabilityError: `until` is given, and this target's passes are whole.
         """
         ...
 

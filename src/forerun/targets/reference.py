@@ -17,7 +17,13 @@ from forerun.cache.kv_slots import KVSlots
 from forerun.errors import EngineError, OptionError
 from forerun.events import LoadProgress
 from forerun.models.model import Model
-from forerun.targets.checks import check_asked, check_prompt, check_rows, read_prompt
+from forerun.targets.checks import (
+    check_asked,
+    check_prompt,
+    check_rows,
+    check_until,
+    read_prompt,
+)
 from forerun.targets.loading import load_weights
 from forerun.targets.pass_memory import PassMemory
 from forerun.targets.protocol import Capabilities, Row, Scores
@@ -102,7 +108,8 @@ class ReferenceTarget:
     @property
     def capabilities(self) -> Capabilities:
         """Trees, and bitwise exactness."""
-        return Capabilities(trees=True, exactness="bitwise", name="reference")
+        layers = self._architecture.num_layers
+        return Capabilities(trees=True, exactness="bitwise", name="reference", layers=layers)
 
     def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
         """Start a sequence that holds `prompt`, and return its name.
@@ -126,24 +133,29 @@ class ReferenceTarget:
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
     ) -> Scores:
         """Score rows of one or many sequences in one pass; parents stand before their children.
 
         Raises:
             EngineError: A row names an unknown sequence or token, a wrong parent or position, or
-                stands outside the context; or `logits` or `layers` name what is not there.
+                stands outside the context; or `logits`, `layers` or `until` name what is not
+                there.
             NotEnoughMemoryError: So many rows need more memory than there is.
         """
         asked = range(len(rows)) if logits is None else logits
         self._memory.check(len(rows), len(asked))
         try:
-            self._check(rows, asked, layers)
+            self._check(rows, asked, layers, until)
             # A damaged file's weights may overflow; who reads the logits refuses what comes of it.
             with np.errstate(over="ignore", invalid="ignore"):
                 groups = self._begin(rows)
-                stream, hidden = self._run_layers(rows, groups, layers)
+                stream, hidden = self._run_layers(rows, groups, layers, until)
                 chosen = stream[np.asarray(asked, dtype=np.intp)]
                 normed = rms_norm(chosen, self._ends.norm, self._architecture.norm_epsilon)
+                if until is not None:
+                    for name in {row.sequence for row in rows}:
+                        self.rollback(name, self.length(name))  # drops what is pending
                 return Scores(self._ends.head(normed), hidden)
         except MemoryError:
             raise self._memory.at_end(len(rows)) from None
@@ -193,11 +205,19 @@ class ReferenceTarget:
         except KeyError:
             raise EngineError(f"Sequence {sequence} is not open.") from None
 
-    def _check(self, rows: Sequence[Row], asked: Sequence[int], layers: Sequence[int]) -> None:
+    def _check(
+        self,
+        rows: Sequence[Row],
+        asked: Sequence[int],
+        layers: Sequence[int],
+        until: int | None,
+    ) -> None:
+        num_layers = self._architecture.num_layers
+        check_until(until, num_layers)
         named = {row.sequence for row in rows} & self._sequences.keys()
         lengths = {name: self._sequences[name].slots.length for name in named}
         check_rows(rows, lengths, self.vocab_size, self.context_length)
-        check_asked(len(rows), asked, layers, self._architecture.num_layers)
+        check_asked(len(rows), asked, layers, until or num_layers)
 
     def _begin(self, rows: Sequence[Row]) -> list[_Group]:
         """Tell each sequence its rows, with parents in its own numbering."""
@@ -217,14 +237,19 @@ class ReferenceTarget:
         return groups
 
     def _run_layers(
-        self, rows: Sequence[Row], groups: Sequence[_Group], wanted: Sequence[int]
+        self,
+        rows: Sequence[Row],
+        groups: Sequence[_Group],
+        wanted: Sequence[int],
+        until: int | None,
     ) -> tuple[Array, Mapping[int, Array]]:
         """Return the residual stream after the last layer, and as it enters the wanted ones."""
+        layers = self._layers[:until]
         epsilon = self._architecture.norm_epsilon
         stream = self._ends.embedding[np.asarray([row.token for row in rows], dtype=np.intp)]
         turns = self._rotary([row.position for row in rows])
         hidden: dict[int, Array] = {}
-        for index, weights in enumerate(self._layers):
+        for index, weights in enumerate(layers):
             if index in wanted:
                 hidden[index] = stream
             normed = rms_norm(stream, weights.attention_norm, epsilon)
@@ -232,8 +257,8 @@ class ReferenceTarget:
             stream = stream + weights.output(heads)
             normed = rms_norm(stream, weights.inner_norm, epsilon)
             stream = stream + weights.down(silu_gate(weights.gate_up(normed)))
-        if len(self._layers) in wanted:
-            hidden[len(self._layers)] = stream
+        if len(layers) in wanted:
+            hidden[len(layers)] = stream
         return stream, hidden
 
     def _attention(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forerun.core.noise import Noise
 from forerun.errors import CapabilityError, EngineError, OptionError
-from forerun.targets.checks import check_prompt, check_rows
+from forerun.targets.checks import check_prompt, check_rows, check_until
 from forerun.targets.protocol import Capabilities, Row, Scores
 
 __all__ = ["ToyTarget"]
@@ -22,13 +22,13 @@ __all__ = ["ToyTarget"]
 class ToyTarget:
     """Scores the next token from a table over the last `order` tokens.
 
+    It has as many layers, each of which looks one token further back.
+
     Args:
         table: float32 [vocabulary] * order + [vocabulary]: logits after each context. Order 0 is
             one row: the same law everywhere. Shorter contexts are filled up with token 0.
         context: Most tokens a sequence may hold.
     """
-
-    capabilities = Capabilities(trees=True, exactness="bitwise", name="toy")
 
     def __init__(self, table: NDArray[np.float32], context: int = 4096) -> None:
         sizes = set(table.shape)
@@ -40,6 +40,8 @@ class ToyTarget:
         self.vocab_size = table.shape[-1]
         self.context_length = context
         self.weight_bytes = table.nbytes
+        layers = table.ndim - 1
+        self.capabilities = Capabilities(trees=True, exactness="bitwise", name="toy", layers=layers)
         self._table = table.astype(np.float32)
         self._sequences: dict[int, list[int]] = {}
         self._pending: dict[int, tuple[Row, ...]] = {}
@@ -71,22 +73,30 @@ class ToyTarget:
         *,
         logits: Sequence[int] | None = None,
         layers: Sequence[int] = (),
+        until: int | None = None,
     ) -> Scores:
         """Score rows; a toy has no hidden states to give."""
         if layers:
-            raise CapabilityError("A toy target has no layers.", "Ask for logits only.")
+            raise CapabilityError("A toy target has no hidden states.", "Ask for logits only.")
+        check_until(until, self.capabilities.layers)
         lengths = {name: len(tokens) for name, tokens in self._sequences.items()}
         check_rows(rows, lengths, self.vocab_size, self.context_length)
         for sequence in {row.sequence for row in rows}:
-            self._pending[sequence] = tuple(rows)
+            self._pending[sequence] = tuple(rows) if until is None else ()
         wanted = range(len(rows)) if logits is None else logits
-        scored = [self.logits_after(self._text(rows, i)) for i in wanted]
+        scored = [self.logits_after(self._text(rows, i), until) for i in wanted]
         return Scores(np.array(scored, dtype=np.float32).reshape(len(scored), self.vocab_size))
 
-    def logits_after(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Return the logits of the token after `tokens`, float32 [vocabulary]."""
+    def logits_after(self, tokens: Sequence[int], until: int | None = None) -> NDArray[np.float32]:
+        """Return the logits of the token after `tokens`, float32 [vocabulary].
+
+        Args:
+            tokens: The text.
+            until: Only so many of its last tokens are seen; None is `order`.
+        """
         order = self._table.ndim - 1
-        context = ([0] * order + list(tokens))[len(tokens) :]
+        seen = order if until is None else until
+        context = [0] * (order - seen) + ([0] * seen + list(tokens))[len(tokens) :]
         row: NDArray[np.float32] = self._table[tuple(context)]
         return row
 
