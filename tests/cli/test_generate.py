@@ -113,7 +113,9 @@ def test_show_prints_a_receipt_beside_the_text(run: Any, lm: forerun.LanguageMod
 
 def test_show_tells_several_drafters_apart(run: Any) -> None:
     """Each drafter of a mixture has its own line in the receipt."""
-    result = run("generate", PROMPT, *ASK, "--show", "--drafter", "lookup,random")
+    result = run(
+        "generate", PROMPT, *ASK, "--show", "--drafter", "lookup,random", "--draft-length", "3"
+    )
     receipt = [line.split() for line in result.stderr.splitlines()]
     assert {"lookup", "random"} <= {words[0] for words in receipt if words}
 
