@@ -9,7 +9,7 @@ import pytest
 from forerun.api import LanguageModel, load
 from forerun.bench.race.ours import OurSide, SideSpec, acceptance_of, our_spec
 from forerun.bench.race.protocol import Job, Side
-from forerun.config import Speculation
+from forerun.config import Generation, Speculation
 from forerun.drafters.scripted import Scripted
 from forerun.drafters.table import DrafterKit
 from forerun.errors import OptionError
@@ -120,6 +120,24 @@ def test_sampling_is_passed_on(lm: LanguageModel) -> None:
     for seed in (1, 2):
         expected = lm.generate(PROMPT, seed=seed, **asked).token_ids
         assert side.write(Job(PROMPT, 20, 1.0, seed)).token_ids == expected
+
+
+def test_a_prediction_is_passed_on_and_changes_no_text(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is such an option; a text without one gets none."""
+    asked: list[Any] = []
+    honest = LanguageModel.stream
+
+    def watched(self: LanguageModel, prompt: Any, **options: Any) -> Any:
+        asked.append(options.get("prediction"))
+        return honest(self, prompt, **options)
+
+    monkeypatch.setattr(LanguageModel, "stream", watched)
+    side = OurSide(our_spec("auto"), lm)
+    texts = [side.write(Job(PROMPT, 9, 0.0, 1, hint)).token_ids for hint in ("abc abc", None)]
+    assert texts[0] == texts[1]
+    assert asked == (["abc abc", None] if "prediction" in Generation.model_fields else [None, None])
 
 
 def test_acceptance_knows_position_and_rank() -> None:

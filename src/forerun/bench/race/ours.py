@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from forerun.api import LanguageModel
 from forerun.bench.race.protocol import Acceptance, Job, Written
-from forerun.config import Speculation
+from forerun.config import Generation, Speculation
 from forerun.core.tree import ROOT
 from forerun.drafters.table import drafter_names
 from forerun.errors import OptionError
@@ -134,12 +134,15 @@ class OurSide:
         """Nothing to give back: the model is its owner's."""
 
     def _options(self, job: Job) -> dict[str, Any]:
-        return {
+        options = {
             **dict(self._spec.speculation),
             "max_tokens": job.max_tokens,
             "temperature": job.temperature,
             "seed": job.seed,
         }
+        # A hint that an engine without such an option does without: the text is the same.
+        hint = {"prediction": job.prediction} if "prediction" in Generation.model_fields else {}
+        return {**options, **hint}
 
 
 def acceptance_of(event: RoundEvent) -> Acceptance:
