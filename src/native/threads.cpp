@@ -52,7 +52,11 @@ void Barrier::sleep(std::uint32_t turn) {
 
 // The threads of one process and what they are told.
 struct ThreadPool::Crew {
-  explicit Crew(std::size_t threads) : process(getpid()), done(threads) {
+  explicit Crew(std::size_t threads)
+      : process(getpid()),
+        // More threads than cores would only keep each other from work.
+        patience(threads <= std::thread::hardware_concurrency() ? idle_spins : spins),
+        done(threads) {
     try {
       for (std::size_t thread = 1; thread < threads; ++thread) {
         members.emplace_back([this, thread] { obey(thread); });
@@ -87,7 +91,7 @@ struct ThreadPool::Crew {
   // Waits for an order later than `seen`: awake for a while, then asleep, and awake again if told.
   std::uint32_t next_order(std::uint32_t seen) {
     for (;;) {
-      for (int i = 0; i < idle_spins; ++i) {
+      for (int i = 0; i < patience; ++i) {
         const std::uint32_t latest = order.load(std::memory_order_acquire);
         if (latest != seen) return latest;
         pause();
@@ -101,6 +105,7 @@ struct ThreadPool::Crew {
   }
 
   const pid_t process;
+  const int patience;
   Barrier done;
   std::mutex mutex;
   std::condition_variable called;
