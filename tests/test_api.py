@@ -23,6 +23,7 @@ from forerun.errors import (
     EngineError,
     OptionError,
     PromptError,
+    StoreFileError,
     TemplateError,
     UsageError,
     VocabularyError,
@@ -161,7 +162,7 @@ def test_what_was_read_of_a_text_does_not_change(lm: LanguageModel) -> None:
 
 def test_a_result_is_never_read_in_mid_round(lm: LanguageModel) -> None:
     """Another thread that asks for the text so far gets that of a whole round."""
-    stream = lm.stream(PROMPT, max_tokens=6, ignore_eos=True)
+    stream = lm.stream(PROMPT, drafter="none", max_tokens=6, ignore_eos=True)
     seen: list[int] = []
     reader = threading.Thread(target=lambda: seen.append(len(stream.result.token_ids)))
     score = lm.target.score
@@ -462,3 +463,78 @@ def test_forgetting_waits_for_no_text(lm: LanguageModel) -> None:
         lm.forget()
     assert len(held.finished().token_ids) == 9
     lm.forget()
+
+
+def warm(lm: LanguageModel, **options: Any) -> list[int]:
+    """Return how many passes the same text takes, the first and the second time."""
+    asked = {"drafter": "suffix,recycle", "max_tokens": 30, "ignore_eos": True, **options}
+    asked.setdefault("draft_length", 4)  # what pays is measured, and differs from run to run
+    results = [lm.generate(PROMPT, seed=5, **asked) for _ in range(2)]
+    assert results[0].token_ids == results[1].token_ids
+    return [result.stats.passes for result in results]
+
+
+def test_texts_help_later_ones_of_the_same_tenant_until_forgotten(lm: LanguageModel) -> None:
+    """At any temperature, never the text itself; another tenant starts from nothing."""
+    for temperature in (0.0, 1.0):
+        lm.forget()
+        cold, warmed = warm(lm, temperature=temperature, tenant="A")
+        assert warmed < cold
+        assert warm(lm, temperature=temperature, tenant="B") == [cold, warmed]
+        lm.forget()
+        assert warm(lm, temperature=temperature, tenant="A") == [cold, warmed]
+
+
+@pytest.mark.parametrize("rule", ["speculative", "block", "tree"])
+def test_a_seed_means_the_same_text_after_other_texts(lm: LanguageModel, rule: str) -> None:
+    """Under rules that draw coins, too: what earlier texts left is not asked."""
+    lm.forget()
+    cold, warmed = warm(lm, temperature=1.0, rule=rule)
+    assert cold == warmed
+    lm.forget()
+
+
+def test_a_store_outlives_its_process(lm: LanguageModel, folder: Path) -> None:
+    """Saved and loaded, the first text is guessed as the second was; other tokenizers refuse it."""
+    path, model = folder / "store", folder / "tiny.gguf"
+    lm.forget()
+    asked = {"drafter": "suffix", "max_tokens": 30, "ignore_eos": True, "draft_length": 4}
+    runs = [lm.generate(PROMPT, **asked) for _ in range(2)]
+    with pytest.raises(OptionError, match="no file for the store"):
+        lm.save_store()
+    lm.forget()
+    lm.generate(PROMPT, **asked)
+    lm.save_store(path)
+    again = forerun.load(model, store=path)
+    assert again.generate(PROMPT, **asked).token_ids == runs[0].token_ids
+    assert again.stats.passes == runs[1].stats.passes < runs[0].stats.passes
+    again.save_store()
+    other = Tiny(vocab_size=400).write(folder / "other.gguf")
+    with pytest.raises(StoreFileError, match="another tokenizer"):
+        forerun.load(other, store=path)
+
+
+def test_a_corpus_is_guessed_from(lm: LanguageModel, folder: Path) -> None:
+    """What stands in a file is drafted; what was read and skipped is told."""
+    lm.forget()
+    asked = {"drafter": "suffix", "max_tokens": 40, "ignore_eos": True}
+    text = lm.generate(PROMPT, **asked)
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "a.txt").write_text(text.text, "utf-8")
+    (folder / "corpus" / "b.txt").write_bytes(b"\0")
+    read = forerun.load(folder / "tiny.gguf", corpus=folder / "corpus")
+    assert read.corpus.tokens > 0
+    assert [skipped.reason for skipped in read.corpus.skipped] == ["it is binary"]
+    assert read.generate(PROMPT, **asked).token_ids == text.token_ids
+
+
+def test_a_prediction_is_followed_and_changes_nothing(lm: LanguageModel) -> None:
+    """Right or wrong: the same text, and in fewer passes if it is right."""
+    asked = {"max_tokens": 30, "ignore_eos": True, "draft_length": 8}
+    plain = lm.generate(PROMPT, drafter="none", **asked)
+    passes = {}
+    for name, prediction in {"right": plain.text, "wrong": "zzz", "none": None}.items():
+        result = lm.generate(PROMPT, drafter="prediction", prediction=prediction, **asked)
+        assert result.token_ids == plain.token_ids
+        passes[name] = result.stats.passes
+    assert passes["right"] < passes["none"] == 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from forerun.config import Ending, Generation, Loading, Options, Sampling, Speculation
+from forerun.config import (
+    Ending,
+    Generation,
+    Loading,
+    Options,
+    Sampling,
+    Speculation,
+    check_together,
+)
 from forerun.errors import OptionError
 
 GROUPS = (Sampling, Speculation, Ending, Generation, Loading)
@@ -80,7 +89,46 @@ def test_values_outside_of_their_bounds_are_refused_with_name_value_and_way_out(
 def test_every_option_has_its_bounds_tested() -> None:
     """A new option stands in the table above, or is none with bounds."""
     without = {"allowed_tokens", "banned_tokens", "logit_bias", "lenience", "ignore_eos", "raw"}
+    without |= {"prediction", "tenant"}  # see below
     assert set(BOUNDS) | without == set(Generation.model_fields)
+
+
+@pytest.mark.parametrize(("name", "longest"), [("tenant", 256), ("prediction", 16_000_000)])
+def test_names_and_predictions_have_a_longest(name: str, longest: int) -> None:
+    """Text, empty too, and not without end; the message shows the beginning."""
+    for value in ("", "x", "x" * longest):
+        assert getattr(Generation.make(**{name: value}), name) == value
+    message = refusal(**{name: "x" * (longest + 1)})
+    assert message.startswith(f"{name} = 'xxx")
+    assert len(message) < 500
+    refusal(**{name: 3})
+
+
+@pytest.mark.parametrize("option", ["corpus", "store"])
+def test_what_is_to_be_kept_needs_room(option: str) -> None:
+    """A store of no tokens holds nothing; one path is one path."""
+    with pytest.raises(OptionError, match=f"{option} needs room, and store_tokens is 0"):
+        Loading.make(**{option: "x", "store_tokens": 0})
+    assert Loading.make(corpus=Path("x")).corpus == Loading.make(corpus="x").corpus == ("x",)
+    assert Loading.make(corpus=["x", Path("y")]).corpus == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("loading", "generation", "drafter"),
+    [
+        ({"corpus": "x"}, {"drafter": "lookup"}, "suffix"),
+        ({"store": "x"}, {"drafter": "none"}, "suffix"),
+        ({}, {"prediction": "x", "drafter": "suffix,bigram"}, "prediction"),
+    ],
+)
+def test_what_no_drafter_reads_is_refused(
+    loading: dict[str, Any], generation: dict[str, Any], drafter: str
+) -> None:
+    """Given together, an option and a drafter that has no use for it; auto has."""
+    with pytest.raises(OptionError, match=f"is for drafter '{drafter}'"):
+        check_together(Loading.make(**loading), Generation.make(**generation))
+    for named in ("auto", f"lookup,{drafter}"):
+        check_together(Loading.make(**loading), Generation.make(**{**generation, "drafter": named}))
 
 
 @pytest.mark.parametrize("name", WHOLE + REAL)

@@ -13,6 +13,7 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral
 from typing import Any, Never
 from weakref import WeakValueDictionary
@@ -24,7 +25,10 @@ from forerun.config import Generation, Loading
 from forerun.control.control import Control
 from forerun.control.cost import CostCurve
 from forerun.control.cost_cache import cost_key, remembered_costs
+from forerun.drafters.corpus import Corpus, read_corpus
 from forerun.drafters.protocol import Drafter
+from forerun.drafters.store import Store
+from forerun.drafters.store_file import load_store, save_store
 from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_drafter
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
@@ -62,7 +66,8 @@ def load(
         model: A name such as "smollm2", or a path.
         progress: Called while a named model is being pulled, and as the weights are packed.
         options: The rest of `forerun.config.Loading`: weights, target, threads,
-            instruction_set, kv_bits, draft_model, draft_layers, context, script.
+            instruction_set, kv_bits, draft_model, draft_layers, context, script, corpus, store,
+            store_tokens.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
@@ -88,6 +93,7 @@ class LanguageModel:
     Attributes:
         target: What computes the passes; `target.capabilities.name` says which.
         target_reason: Why it is not the native one though `auto` was asked for; else empty.
+        corpus: What was read of the corpus, and what was skipped.
     """
 
     def __init__(
@@ -102,6 +108,8 @@ class LanguageModel:
         if self.loading.instruction_set != "auto":
             use_instructions(self.loading.instruction_set)
         self.target, self.target_reason = self._open_target(model, self.loading.context, progress)
+        self._store = Store(self.loading.store_tokens)
+        self.corpus = self._fill_store(progress)
         self._draft_target: Target | None = None
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
@@ -197,6 +205,25 @@ class LanguageModel:
                 raise UsageError(what, "Read to the end, or close, what still grows; then forget.")
             self._drafters.clear()
             self._scheduler.control.forget()
+            self._store.forget()
+
+    def save_store(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Write what was learned from texts into a file that option `store` reads.
+
+        The file holds prompts and texts of every tenant; only its owner may read it.
+
+        Args:
+            path: The file; by default the one of option `store`.
+
+        Raises:
+            OptionError: There is no path.
+            StoreFileError: The file can't be written.
+        """
+        named = self.loading.store if path is None else os.fspath(path)
+        if not named:
+            raise OptionError("There is no file for the store.", "Give a path, or option store.")
+        with self._lock:
+            save_store(self._store, named, self.model.tokenizer.fingerprint)
 
     def generate(self, prompt: Prompt, **options: Any) -> Result:
         """Write a text and return it with each token's provenance.
@@ -253,6 +280,7 @@ class LanguageModel:
             seed=seed,
             eos_ids=self.model.tokenizer.eos_ids,
             decoder=self.model.tokenizer.detokenizer(after=tokens),
+            prediction=self._expected(generation.prediction),
         )
         with self._lock:
             self._leave_to_parent()
@@ -264,6 +292,29 @@ class LanguageModel:
 
     def __reduce_ex__(self, protocol: object) -> Never:
         raise TypeError("A LanguageModel can't be copied or pickled: load one in each process.")
+
+    def _fill_store(self, progress: Callable[[LoadProgress], None] | None) -> Corpus:
+        """Read the store's file, if there is one, and the corpus."""
+        tokenizer, loading = self.model.tokenizer, self.loading
+        if loading.store is not None:
+            with suppress(FileNotFoundError):  # the first time there is none
+                fingerprint, size = tokenizer.fingerprint, self.target.vocab_size
+                load_store(self._store, loading.store, fingerprint, size)
+        if not loading.corpus:
+            return Corpus()
+
+        def encode(text: str) -> Sequence[int]:
+            return tokenizer.encode(text, bos=False)
+
+        corpus = read_corpus(loading.corpus, encode, loading.store_tokens, progress)
+        self._store.corpus.add(corpus.texts)
+        return corpus
+
+    def _expected(self, prediction: str | None) -> tuple[int, ...]:
+        """Return the tokens of an expected output, which begins no text of its own."""
+        if not prediction:
+            return ()
+        return tuple(self.model.tokenizer.encode(prediction, bos=False))
 
     def _tokens_of_text(self, prompt: str, raw: bool) -> tuple[int, ...]:
         if not prompt.strip():
@@ -300,6 +351,7 @@ class LanguageModel:
                 threads=self.target.capabilities.threads,
                 target=self.target,
                 draft_layers=self.loading.draft_layers,
+                store=self._store if self.loading.store_tokens else None,
             )
             self._drafters[names] = make_drafter(spec, kit)
         return self._drafters[names]

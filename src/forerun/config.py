@@ -62,6 +62,10 @@ def _several(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _one_path(value: object) -> object:
+    return (value,) if isinstance(value, str | os.PathLike) else value
+
+
 def _digits(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
@@ -206,8 +210,8 @@ class Speculation(Options):
     drafter: str = Field(
         "auto",
         min_length=1,
-        description="Who drafts: suffix, lookup, recycle, bigram, model, early_exit, scripted or "
-        "random; several joined by commas draft together; 'auto' or 'none'.",
+        description="Who drafts: suffix, lookup, recycle, prediction, bigram, model, early_exit, "
+        "scripted or random; several joined by commas draft together; 'auto' or 'none'.",
     )
     draft_length: DraftLength = Field(
         "auto",
@@ -218,6 +222,17 @@ class Speculation(Options):
         "auto",
         description="Most children tried at each node of the draft: 1 makes chains, more makes "
         "trees; 'auto' is what pays where the length is 'auto', and 1 else.",
+    )
+    prediction: str | None = Field(
+        None,
+        max_length=16_000_000,
+        description="The output that is expected, such as a file before a small edit, for drafter "
+        "'prediction' to follow. A hint: it changes the time a text takes, never the text.",
+    )
+    tenant: str = Field(
+        "",
+        max_length=256,
+        description="Whose text it is: what is learned from it helps this tenant's texts alone.",
     )
     rule: RuleName = Field(
         "match", description="The rule that keeps or corrects a draft; all but lenient are exact."
@@ -334,9 +349,33 @@ class Loading(Options):
         description="The text that drafter 'scripted' guesses, from the output's beginning; by "
         "default the prompt itself.",
     )
+    corpus: Annotated[tuple[PathText, ...], BeforeValidator(_one_path)] = Field(
+        (),
+        description="A file or folder with texts to guess from, for drafter 'suffix'; may be given "
+        "several times.",
+    )
+    store: PathText | None = Field(
+        None,
+        description="A file that keeps what drafter 'suffix' learned from texts: read at the "
+        "start if it is there, and written by `save_store`, on the command line at the end.",
+    )
+    store_tokens: Whole = Field(
+        2_000_000,
+        ge=0,
+        le=200_000_000,
+        description="Tokens of earlier texts that are kept to guess from, 8 bytes each, and of the "
+        "corpus as many; 0 keeps none.",
+    )
     context: Whole | None = Field(
         None, ge=2, description="Tokens of context; by default what the model was trained for."
     )
+
+    @model_validator(mode="after")
+    def _room_for_what_is_kept(self) -> Self:
+        for name in ("corpus", "store"):
+            if getattr(self, name) and self.store_tokens == 0:
+                raise ValueError(f"{name} needs room, and store_tokens is 0; leave one out.")
+        return self
 
     @model_validator(mode="after")
     def _of_the_native_target(self) -> Self:
@@ -440,19 +479,24 @@ _READ_BY = {
     "draft_model": ("model",),
     "draft_layers": ("model", "early_exit"),
     "script": ("scripted",),
+    "corpus": ("suffix",),
+    "store": ("suffix",),
+    "prediction": ("prediction",),
 }
+_IN_AUTO = {"suffix", "prediction"}
 
 
 def check_together(loading: Loading, generation: Generation) -> None:
     """Check options that were given in one breath, as on the command line.
 
     Raises:
-        OptionError: One of `loading` is for a drafter that `generation` does not name.
+        OptionError: An option is for a drafter that `generation` does not name.
     """
     named = [name.strip() for name in generation.drafter.split(",")]
+    asked = {*named, *_IN_AUTO} if named == ["auto"] else {*named}
     for option, drafters in _READ_BY.items():
-        value = getattr(loading, option)
-        if value is not None and not set(drafters) & set(named):
+        value = getattr(loading if option in Loading.model_fields else generation, option)
+        if value not in (None, ()) and not asked.intersection(drafters):
             readers = " or ".join(map(repr, drafters))
             raise OptionError(
                 f"{option} = {_shown(value)} is for drafter {readers}, and the drafter is "

@@ -12,6 +12,7 @@
     │   ├── TokenizerError         the tokenizer cannot be built from the file
     │   ├── TemplateError          the chat template is missing, unsafe or wrong
     │   ├── VocabularyError        drafter and target do not share a vocabulary
+    │   ├── StoreFileError         the store file is damaged, or of another version or tokenizer
     │   ├── NotEnoughMemoryError   the model needs more memory than there is
     │   ├── NativeModuleError      the compiled module is missing or can't be loaded
     │   └── DownloadError          no network, no space, or a wrong checksum on `pull`
@@ -35,6 +36,7 @@ __all__ = [
     "OptionError",
     "PromptError",
     "StartError",
+    "StoreFileError",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModelError",
@@ -105,6 +107,10 @@ class TemplateError(StartError):
 
 class VocabularyError(StartError):
     """Drafter and target do not share a vocabulary."""
+
+
+class StoreFileError(StartError):
+    """The store file can't be read or written, is damaged, or of another version or tokenizer."""
 
 
 class NotEnoughMemoryError(StartError):

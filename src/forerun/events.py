@@ -92,13 +92,13 @@ class LoadProgress(NamedTuple):
     """How far the fetching or loading of a model is.
 
     Attributes:
-        stage: `waiting` for another process's pull, `downloading`, `checking`, or
-            `packing` weights.
+        stage: `waiting` for another process's pull, `downloading`, `checking`, `packing` weights,
+            or `reading` a corpus.
         done: Bytes of this stage that are done.
         total: Bytes of this stage, if known.
     """
 
-    stage: Literal["waiting", "downloading", "checking", "packing"]
+    stage: Literal["waiting", "downloading", "checking", "packing", "reading"]
     done: int
     total: int | None
 

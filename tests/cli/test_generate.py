@@ -33,6 +33,7 @@ def lines(output: str) -> list[dict[str, Any]]:
 
 
 def expected(lm: forerun.LanguageModel, **options: Any) -> Result:
+    lm.forget()  # a command starts from nothing, too
     return lm.generate(PROMPT, max_tokens=24, seed=7, **options)
 
 
@@ -266,7 +267,7 @@ def test_what_was_written_before_an_error_stays(
         return Draft()
 
     monkeypatch.setattr(Suffix, "guess", lambda self, *asked: breaks(*asked))
-    asked = ("generate", PROMPT, *ASK, "--draft-length", "5")
+    asked = ("generate", PROMPT, *ASK, "--drafter", "suffix", "--draft-length", "5")
     result = run(*asked, "--json")
     *_, last = lines(result.stdout)
     written = list(expected(lm, drafter="none").token_ids[:3])
@@ -309,3 +310,50 @@ def test_an_option_of_another_drafter_is_refused(
         assert re.search(f"Choose drafter .*'{drafter}'", result.stderr)
     if flag != "--draft-model":
         assert run(*command, *ASK, flag, value, "--drafter", f"lookup, {drafter}").exit_code == 0
+
+
+def test_a_store_is_kept_from_run_to_run(run: Any, tmp_path: Path) -> None:
+    """Made at the end of the first, read by the second; a damaged one is refused."""
+    store = tmp_path / "store"
+    ask = ("generate", PROMPT, *ASK, "--drafter", "suffix", "--draft-length", "4", "--json")
+    passes = []
+    for _ in range(2):
+        result = run(*ask, "--store", str(store))
+        assert result.exit_code == 0
+        passes.append(lines(result.stdout)[-1]["stats"]["passes"])
+    assert passes[1] < passes[0]
+    store.write_bytes(store.read_bytes()[:-1])
+    refused = run(*ask, "--store", str(store))
+    assert refused.exit_code == 3
+    assert "truncated or damaged" in refused.stderr
+
+
+def test_a_corpus_is_told_and_read(run: Any, tmp_path: Path) -> None:
+    """How much it is, and what was skipped; a hostile name steers no terminal."""
+    (tmp_path / "a.txt").write_text("the then he in")
+    (tmp_path / "b\x1b[31m").write_bytes(b"\0")
+    result = run("generate", PROMPT, *ASK, "--corpus", str(tmp_path))
+    assert result.exit_code == 0
+    assert "Corpus: 1 files" in result.stderr
+    assert "is skipped: it is binary." in result.stderr
+    assert "\x1b" not in result.stderr
+    assert run("generate", PROMPT, "--corpus", str(tmp_path / "none")).exit_code == 2
+
+
+def test_a_prediction_is_a_file_or_the_text_itself(
+    run: Any, lm: forerun.LanguageModel, tmp_path: Path
+) -> None:
+    """Either is followed; a file that is no text is refused, a drafter that reads none, too."""
+    text = expected(lm).text
+    (tmp_path / "file").write_text(text, "utf-8")
+    ask = ("generate", PROMPT, *ASK, "--drafter", "prediction", "--draft-length", "4", "--json")
+    passes = []
+    for prediction in (str(tmp_path / "file"), text, "zzz"):
+        result = run(*ask, "--prediction", prediction)
+        assert result.exit_code == 0
+        passes.append(lines(result.stdout)[-1]["stats"]["passes"])
+    assert passes[0] == passes[1] < passes[2]
+    (tmp_path / "file").write_bytes(b"\0")
+    assert run(*ask, "--prediction", str(tmp_path / "file")).exit_code == 2
+    refused = run("generate", PROMPT, "--drafter", "suffix", "--prediction", text)
+    assert refused.exit_code == 2

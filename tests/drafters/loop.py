@@ -17,6 +17,7 @@ from forerun.core.scored import ScoredDraft
 from forerun.core.tree import ROOT, Draft
 from forerun.core.warp import Warp
 from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
+from forerun.drafters.store import Store
 from forerun.drafters.table import DrafterKit, make_drafter
 from forerun.targets.toy import ToyTarget
 
@@ -59,6 +60,8 @@ class Text:
         self.sequence = sequence
         self.tokens = list(prompt)
         self.prompt_length = len(prompt)
+        self.prediction = tuple(prompt)  # something to be right about, and wrong
+        self.tenant = ""
         self.target = target
         self.rule = make_rule(rule)
         self.warp = Warp(sampling or Sampling(temperature=1.0), target.vocab_size)
@@ -90,6 +93,8 @@ class Text:
             noise=self.noise if noisy else None,
             coins=None if noisy else self.coins,
             target_sequence=held,
+            tenant=self.tenant,
+            prediction=self.prediction,
         )
 
     def take(self, draft: Draft, most: int) -> Outcome:
@@ -126,11 +131,17 @@ def write(drafter: Drafter | None, texts: Sequence[Text], count: int) -> None:
             drafter.free(text.sequence)
 
 
-def make(spec: str, vocab_size: int, script: tuple[int, ...] | None = None) -> Drafter:
+def make(
+    spec: str,
+    vocab_size: int,
+    script: tuple[int, ...] | None = None,
+    store: Store | None = None,
+) -> Drafter:
     """Return a drafter whose draft model, if it has one, is a toy of order 1."""
     draft_model = ToyTarget.random(vocab_size, 1, 99)
     target = engines_target(vocab_size)
-    drafter = make_drafter(spec, DrafterKit(vocab_size, lambda: draft_model, script, target=target))
+    kit = DrafterKit(vocab_size, lambda: draft_model, script, target=target, store=store)
+    drafter = make_drafter(spec, kit)
     assert drafter is not None
     return drafter
 

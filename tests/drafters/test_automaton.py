@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.drafters.automaton import CEILING, CONTEXTS, ROOT, SuffixAutomaton
+from forerun.drafters.automaton import CEILING, CONTEXTS, ROOT, SuffixAutomaton, discount
 
 texts = st.one_of(
     st.lists(st.integers(0, 2), max_size=40),
@@ -46,22 +47,25 @@ def widened(text: list[int], part: list[int]) -> list[int]:
     return part
 
 
-def ranked(text: list[int], context: list[int]) -> list[int]:
-    """Return continuations of the context and its suffixes by plain search."""
-    found: dict[int, None] = {}
-    classes = 0
+def weighed(text: list[int], context: list[int]) -> dict[int, float]:
+    """Return the confidence of what followed the context, by plain search and the formula."""
+    found: dict[int, float] = {}
+    left, classes = 1.0, 0
     last: list[int] = []
     for size in range(len(context), 0, -1):
         places = ends(text, context[-size:])
-        if places == last or classes == CONTEXTS:
+        if places == last or classes == CONTEXTS or left < 0.02:
             continue
         last, classes = places, classes + 1
         after = [text[e] for e in places if e < len(text)]
-        # Most frequent first, of equals the one that began last.
-        found |= dict.fromkeys(
-            sorted(set(after), key=lambda t: (-min(after.count(t), CEILING), -after.index(t)))
-        )
-    return list(found)
+        counts = {t: min(after.count(t), CEILING) for t in reversed(dict.fromkeys(after))}
+        total = sum(counts.values())
+        for token, times in counts.items():
+            share = left * (times - discount(size)) / total
+            found[token] = found.get(token, 0.0) + share
+        if counts:
+            left *= discount(size) * len(counts) / total
+    return found
 
 
 @settings(max_examples=300, deadline=None)
@@ -76,20 +80,21 @@ def test_the_match_is_the_longest_earlier_suffix(text: list[int]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(texts, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=5))
-def test_continuations_are_ranked_by_count(text: list[int], most: int, steps: list[int]) -> None:
+def test_continuations_are_weighed_by_count_and_length(
+    text: list[int], most: int, steps: list[int]
+) -> None:
     """At the match, and wherever tokens lead from there, as by counting occurrences."""
     automaton = built(text)
     state = automaton.match
     context = widened(text, text[len(text) - longest_match(text) :])
     for token in [*steps, None]:
         assert automaton.length(state) == len(context)
-        expected = ranked(text, context)
+        expected = weighed(text, context)
         shown = automaton.continuations(state, most)
-        if context:
-            assert shown[:1] == expected[:1]
-            assert shown == expected[:most]
-        else:
-            assert shown == []
+        assert dict(shown) == pytest.approx({t: expected[t] for t, _ in shown})
+        best = sorted(expected, key=lambda t: -expected[t])
+        assert [t for t, _ in shown] == best[:most]
+        assert sum(expected.values()) <= 1.0
         if token is not None:
             state = automaton.follow(state, token)
             context = [*context, token]

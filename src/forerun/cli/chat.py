@@ -11,6 +11,7 @@ from rich.text import Text
 from forerun.cli.consoles import stderr
 from forerun.cli.generate import Printer, run_stream
 from forerun.cli.guard import printable
+from forerun.cli.memory import keep_store, with_prediction
 from forerun.cli.options import with_options
 from forerun.cli.receipt import print_receipt
 from forerun.cli.waiting import open_model
@@ -30,6 +31,7 @@ _HELP = "/show colours who wrote what, /clear begins anew, /exit ends; Ctrl-C st
 def chat(loading: Loading, generation: Generation) -> None:
     """Talk with the model, turn by turn."""
     check_together(loading, generation)
+    generation = with_prediction(generation)
     lm = open_model(loading)
     if lm.model.chat_template is None:
         raise lm.model.template_error or TemplateError(
@@ -40,6 +42,7 @@ def chat(loading: Loading, generation: Generation) -> None:
     conversation = _Conversation(lm, generation)
     while (line := _read_line()) is not None and line != "/exit":
         conversation.hear(line)
+    keep_store(lm)
 
 
 class _Conversation:

@@ -11,6 +11,7 @@ from rich.text import Text
 from forerun.cli.consoles import print_json, stderr, stdout, write
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
+from forerun.cli.memory import keep_store, with_prediction
 from forerun.cli.options import with_options
 from forerun.cli.receipt import legend, print_receipt, style_of
 from forerun.cli.waiting import open_model
@@ -50,6 +51,7 @@ def generate(
         other = "--show" if show else "--compare"
         raise OptionError(f"--json and {other} contradict each other.", "Leave one out.")
     check_together(loading, generation)
+    generation = with_prediction(generation)
     text = sys.stdin.read() if prompt == "-" else prompt
     if compare:
         from forerun.cli.compare import run_compare
@@ -60,6 +62,7 @@ def generate(
     stream = lm.stream(text, **dict(generation))
     printer = _JsonPrinter() if as_json else Printer(coloured=show)
     result = run_stream(stream, printer)
+    keep_store(lm)
     if show:
         from forerun.cli.rounds import draw_rounds
 

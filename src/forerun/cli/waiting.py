@@ -19,11 +19,13 @@ from rich.progress import (
 from rich.text import Text
 
 from forerun.cli.consoles import stderr
+from forerun.cli.guard import printable
 from forerun.config import Loading
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
     from forerun.config import WeightsName
+    from forerun.drafters.corpus import Corpus
     from forerun.events import LoadProgress
     from forerun.models.model import Model
 
@@ -57,6 +59,7 @@ def pulling(name: str) -> Iterator[Callable[[LoadProgress], None]]:
     )
     stages = {"waiting": "Another pull of {} is under way", "downloading": "Fetching {}"}
     stages |= {"checking": "Checking {}", "packing": "Packing the weights of {}"}
+    stages |= {"reading": "Reading the corpus"}
     with bar:
         task = bar.add_task(f"Opening {name}", total=None)
         stage = ""
@@ -95,7 +98,19 @@ def open_model(loading: Loading) -> LanguageModel:
         name = lm.target.capabilities.name
         told = Text(f"Slow: the {name} target runs this. {lm.target_reason}")
         stderr().print(told, soft_wrap=True)
+    if loading.corpus:
+        _tell_corpus(lm.corpus)
     return lm
+
+
+def _tell_corpus(corpus: Corpus) -> None:
+    """Say how much was read; what was left out is an example or two, and a number."""
+    told = f"Corpus: {len(corpus.texts)} files, {corpus.tokens} tokens."
+    for skipped in corpus.skipped[:3]:
+        told += f" {skipped.path} is skipped: {skipped.reason}."
+    if len(corpus.skipped) > 3:
+        told += f" And {len(corpus.skipped) - 3} more are skipped."
+    stderr().print(Text(printable(told)), soft_wrap=True)
 
 
 @contextmanager

@@ -8,11 +8,22 @@ the text before: the match, at no cost at all.
 
 from __future__ import annotations
 
-__all__ = ["CEILING", "CONTEXTS", "ROOT", "SuffixAutomaton"]
+__all__ = ["CEILING", "CONTEXTS", "ROOT", "SuffixAutomaton", "discount"]
 
 ROOT = 0  # the empty string's state
 CEILING = 16  # occurrences are counted up to here
-CONTEXTS = 8  # classes of ever shorter suffixes that may add continuations to the longest one's
+CONTEXTS = 3  # the longest suffix, and shorter ones that add to its continuations
+_LEAST = 0.02  # what is left to shorter contexts, if they are asked at all
+_DISCOUNTS = [max(0.08, 0.9 * 0.75**length) for length in range(CEILING + 1)]
+
+
+def discount(length: int) -> float:
+    """Return the chance that what once followed a context of some length won't follow it again.
+
+    Fitted to contexts with one occurrence, in texts that the default model wrote: one token held
+    in a third of all places, two in half, six in nine of ten; how far back made no difference.
+    """
+    return _DISCOUNTS[length] if length < CEILING else _DISCOUNTS[CEILING]
 
 
 class SuffixAutomaton:
@@ -74,51 +85,44 @@ class SuffixAutomaton:
         """Return the length of the state's longest substring."""
         return self._length[state]
 
-    def continuations(self, state: int, most: int) -> list[int]:
-        """Return tokens that have followed the state's substrings, the best guess first.
+    def continuations(self, state: int, most: int) -> list[tuple[int, float]]:
+        """Return tokens that have followed the state's substrings, each with its confidence.
 
-        The longest context's tokens come first, then those that only shorter ones know. Within a
-        context the most frequent comes first, and of equals the one that last began to follow it.
-        """
-        found: dict[int, None] = {}
-        for _ in range(CONTEXTS):
-            if state <= ROOT or len(found) >= most:
-                break
-            found |= dict.fromkeys(self._ranked(state))
-            state = self._link[state]
-        return list(found)[:most]
+            P(x | context) = (count(x) - d) / total + d * distinct / total * P(x | shorter context)
 
-    def weighed(self, state: int, most: int) -> list[tuple[int, float]]:
-        """Return the same tokens in the same order, each with a confidence that never rises.
-
-        The longest context's share of a token, less what a short match is worth less.
+        d = `discount(length)` is what the context's length takes off each count, and what the
+        shorter contexts, CONTEXTS of them at most, share out (absolute discounting: Ney, Essen,
+        Kneser, 1994). The best guess comes first; of equals the one that a longer context knows,
+        then the one that last began to follow it.
         """
         found: dict[int, float] = {}
-        least = 1.0
+        left = 1.0
         for _ in range(CONTEXTS):
-            if state <= ROOT or len(found) >= most:
+            if state <= ROOT or left < _LEAST:
                 break
             then, count = self._next[state], self._count
-            whole = sum(count[end] for end in then.values()) + 0.5
-            worth = 1.0 - 0.6 ** min(self._length[state], 12)
-            for token in self._ranked(state):
-                if token not in found:
-                    least = min(least, worth * count[then[token]] / whole)
-                    found[token] = least
+            if then:
+                off = discount(self._length[state])
+                if len(then) == 1:
+                    (token,) = then
+                    total = count[then[token]]
+                    found[token] = found.get(token, 0.0) + left * (total - off) / total
+                else:
+                    counts = [(token, count[end]) for token, end in then.items()]
+                    total = sum([times for _, times in counts])
+                    for token, times in reversed(counts):  # they stand in the order they came about
+                        found[token] = found.get(token, 0.0) + left * (times - off) / total
+                left *= off * len(then) / total
             state = self._link[state]
-        return list(found.items())[:most]
+        if len(found) == 1:
+            return list(found.items())
+        return sorted(found.items(), key=_by_confidence)[:most]
 
     def follow(self, state: int, token: int) -> int:
         """Return the state of the longest suffix of the state's substrings, then `token`."""
         while state != -1 and token not in self._next[state]:
             state = self._link[state]
         return ROOT if state == -1 else self._next[state][token]
-
-    def _ranked(self, state: int) -> list[int]:
-        then = self._next[state]
-        tokens = list(reversed(then))  # transitions stand in the order they first came about
-        tokens.sort(key=lambda token: -self._count[then[token]])
-        return tokens
 
     def _add(self, length: int, transitions: dict[int, int], count: int) -> int:
         self._next.append(transitions)
@@ -141,3 +145,7 @@ class SuffixAutomaton:
             self._next[at][token] = shorter
             at = self._link[at]
         return shorter
+
+
+def _by_confidence(pair: tuple[int, float]) -> float:
+    return -pair[1]

@@ -87,7 +87,8 @@ class Successors:
             ranked = sorted(latest, key=_by_count)[:LISTED]
             whole = counts.total() + len(counts)
             q = [count / whole for _, count in ranked]
-            law = self._laws[token] = Listed([next_ for next_, _ in ranked], q, 1.0 - sum(q))
+            tokens, log_q = [next_ for next_, _ in ranked], list(map(math.log, q))
+            law = self._laws[token] = Listed(tokens, q, log_q, 1.0 - sum(q))
         return law
 
 

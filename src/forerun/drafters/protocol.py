@@ -40,6 +40,8 @@ class DraftRequest:
         ends: Tokens that end the text, so that nothing needs to be guessed behind them.
         target_sequence: The target's own name for the text, of which it holds all tokens but the
             last, and nothing is pending; None if it is in no target.
+        tenant: Whose text it is; what is learned from it is for that tenant alone.
+        prediction: The output that the user expects; empty if nothing is.
     """
 
     sequence: int
@@ -54,6 +56,8 @@ class DraftRequest:
     coins: Coins | None = None
     ends: Collection[int] = ()
     target_sequence: int | None = None
+    tenant: str = ""
+    prediction: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,16 @@ class Listed:
     Args:
         tokens: Named ones, the most probable first.
         q: Their probabilities.
+        log_q: The same, as logarithms.
         rest: That of all others together.
     """
 
     __slots__ = ("log_q", "q", "rest", "tokens")
 
-    def __init__(self, tokens: Sequence[int], q: Sequence[float], rest: float) -> None:
-        self.tokens, self.q, self.rest = tokens, q, rest
-        self.log_q = [math.log(each) for each in q]
+    def __init__(
+        self, tokens: Sequence[int], q: Sequence[float], log_q: Sequence[float], rest: float
+    ) -> None:
+        self.tokens, self.q, self.log_q, self.rest = tokens, q, log_q, rest
 
     @classmethod
     def of_logits(
@@ -50,14 +52,21 @@ class Listed:
             temperature: The request's.
         """
         if not tokens:
-            return cls((), (), 1.0)
+            return cls((), (), (), 1.0)
         slope = 1.0 / temperature if temperature > 0 else 1.0
         highest = logits[0]
-        weights = [max(math.exp((logit - highest) * slope), 1e-300) for logit in logits]
+        below = [(logit - highest) * slope for logit in logits]
+        weights = list(map(math.exp, below))
         if slope != 1.0 and rest > 0.0:
             rest *= math.exp(min((logits[-1] - highest) * (slope - 1.0), 600.0))
         total = sum(weights) + rest
-        return cls(tokens, [weight / total for weight in weights], rest / total)
+        log_total = math.log(total)
+        return cls(
+            tokens,
+            [weight / total for weight in weights],
+            [each - log_total for each in below],
+            rest / total,
+        )
 
 
 class Ranker:

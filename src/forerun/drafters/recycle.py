@@ -4,12 +4,15 @@ Every row that a pass scores, drafted in vain or not, names the tokens that the 
 after its token. Luo et al. (2024), "Turning trash into treasure: accelerating inference of large
 language models with token recycling", keep them by that token and build the next draft from them.
 Here their log-probabilities are kept too, so that at temperature above 0 guesses rank by log q + g;
-and they are kept by the last two tokens besides, which says more where it has been seen.
+and they are kept by the last two tokens besides, which says more where it has been seen. What a
+text has taught is used again in later texts of the same tenant.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +27,16 @@ from forerun.drafters.ranked import Listed, Ranker
 from forerun.drafters.table import DrafterKit
 from forerun.native import fast_likeliest
 
-__all__ = ["LISTED", "Recycle", "Row", "Rows"]
+__all__ = ["LISTED", "TENANTS", "Recycle", "Row", "Rows"]
 
 LISTED = 8  # successors kept of each row
-_TRUST_ONE, _TRUST_TWO = 0.5, 0.8  # what a row is worth by how much of its context is the same
+TENANTS = 8  # tenants whose rows are kept between texts, those that wrote last
+_TOKENS_A_ROW = 128  # of the store's bound; a row takes about as much memory as these
+# What a row is worth by where it was seen, and how much of its context is the same.
+_TRUST_TWO, _TRUST_ONE = 0.8, 0.5
+_TRUST_OTHERS_TWO, _TRUST_OTHERS_ONE = 0.6, 0.3
+
+K = TypeVar("K")
 
 
 class Row:
@@ -40,18 +49,20 @@ class Row:
         learned: How many tokens of the text had been written.
     """
 
-    __slots__ = ("_law", "learned", "logits", "rest", "tokens")
+    __slots__ = ("_at", "_law", "learned", "logits", "rest", "tokens")
 
     def __init__(
         self, tokens: Sequence[int], logits: Sequence[float], rest: float, learned: int
     ) -> None:
         self.tokens, self.logits, self.rest, self.learned = tokens, logits, rest, learned
         self._law: Listed | None = None
+        self._at = 0.0
 
     def law(self, temperature: float) -> Listed:
-        """Return the law; a text has one temperature."""
-        if self._law is None:
+        """Return the law at a temperature, kept as long as that is asked for."""
+        if self._law is None or self._at != temperature:
             self._law = Listed.of_logits(self.tokens, self.logits, self.rest, temperature)
+            self._at = temperature
         return self._law
 
 
@@ -88,28 +99,52 @@ class Rows:
         self.by_one[token] = row
         self.by_two[before, token] = row
 
-    def find(self, before: int, token: int) -> tuple[Row | None, float]:
-        """Return what is known to follow, and how far it may be trusted."""
-        row = self.by_two.get((before, token))
-        if row is not None:
-            return row, _TRUST_TWO
-        return self.by_one.get(token), _TRUST_ONE
+    def add(self, newer: Rows, most: int) -> None:
+        """Keep another text's rows, and of all the `most` that were learned last."""
+        _renew(self.by_one, newer.by_one, most)
+        _renew(self.by_two, newer.by_two, most)
+
+
+def _renew(rows: dict[K, Row], newer: dict[K, Row], most: int) -> None:
+    for key, row in newer.items():
+        rows.pop(key, None)  # a dict keeps the order of first insertion
+        rows[key] = row
+    for key in list(rows)[: max(len(rows) - most, 0)]:
+        del rows[key]
+
+
+def _find(rows: Rows, others: Rows | None, before: int, token: int) -> tuple[Row | None, float]:
+    """Return what is known to follow two tokens, in the text or in others; and its worth."""
+    row = rows.by_two.get((before, token))
+    if row is not None:
+        return row, _TRUST_TWO
+    if others is not None and (row := others.by_two.get((before, token))) is not None:
+        return row, _TRUST_OTHERS_TWO
+    row = rows.by_one.get(token)
+    if row is not None or others is None:
+        return row, _TRUST_ONE
+    return others.by_one.get(token), _TRUST_OTHERS_ONE
 
 
 class _After:
     """The last two tokens of the text or a guess: what the target said after them."""
 
-    __slots__ = ("_before", "_position", "_ranker", "_rows", "_state", "_token")
+    __slots__ = ("_before", "_position", "_ranker", "_sources", "_state", "_token")
 
     def __init__(
-        self, rows: Rows, ranker: Ranker, pair: tuple[int, int], position: int, state: State
+        self,
+        sources: tuple[Rows, Rows | None],
+        ranker: Ranker,
+        pair: tuple[int, int],
+        position: int,
+        state: State,
     ) -> None:
-        self._rows, self._ranker = rows, ranker
+        self._sources, self._ranker = sources, ranker
         self._before, self._token = pair
         self._position, self._state = position, state  # of the token to be guessed
 
     def guesses(self, most: int) -> Sequence[Guess]:
-        row, trust = self._rows.find(self._before, self._token)
+        row, trust = _find(*self._sources, self._before, self._token)
         if row is None:
             return ()
         ranker = self._ranker
@@ -121,14 +156,19 @@ class _After:
 
     def after(self, token: int) -> _After:
         state = self._state if self._ranker.warp is None else self._state.advance(token)
-        return _After(self._rows, self._ranker, (self._token, token), self._position + 1, state)
+        pair = self._token, token
+        return _After(self._sources, self._ranker, pair, self._position + 1, state)
 
 
 class Recycle(Follower[Rows]):
     """Its law after a token is what the target's last row for that token said.
 
+    A text's rows become its tenant's when it is freed. Under rules that draw coins those are not
+    asked: a seed would then give another text after other texts.
+
     Args:
-        kit: The vocabulary's size, and how many threads may look at rows.
+        kit: The vocabulary's size, how many threads may look at rows, and whether there is a
+            store: without one nothing outlives a text.
     """
 
     name = "recycle"
@@ -137,6 +177,9 @@ class Recycle(Follower[Rows]):
         super().__init__(Rows)
         self._vocab_size = kit.vocab_size
         self._threads = kit.threads
+        self._most = 0 if kit.store is None else kit.store.most // _TOKENS_A_ROW
+        self._shared: OrderedDict[str, Rows] = OrderedDict()
+        self._tenants: dict[int, str] = {}
 
     def guess(self, memory: Rows, request: DraftRequest) -> Draft:
         """Return a comb that ends where no row is known."""
@@ -144,7 +187,7 @@ class Recycle(Follower[Rows]):
             return grow(self._place(memory, request), request)
         comb = Comb(request, self.name)
         before, token = _last_two(request.tokens)
-        while comb.grows and (row := memory.find(before, token)[0]) is not None:
+        while comb.grows and (row := _find(memory, None, before, token)[0]) is not None:
             depth = len(comb.trunk)
             comb.grow(self._logits(row))
             if len(comb.trunk) == depth:  # nothing is left that may be written
@@ -155,6 +198,24 @@ class Recycle(Follower[Rows]):
     def place(self, request: DraftRequest) -> _After:
         """Return what is known to follow the text's last two tokens."""
         return self._place(self._in_step(request.sequence, request.tokens), request)
+
+    def fork(self, sequence: int, new: int) -> None:
+        """Follow text `new`, which has been `sequence` until now."""
+        super().fork(sequence, new)
+        if sequence in self._tenants:
+            self._tenants[new] = self._tenants[sequence]
+
+    def free(self, sequence: int) -> None:
+        """Stop following the text; its tenant's later texts may guess from its rows."""
+        memory = self._memory(sequence)
+        super().free(sequence)
+        tenant = self._tenants.pop(sequence, None)
+        if tenant is None or not self._most:
+            return
+        self._shared.setdefault(tenant, Rows()).add(memory, self._most)
+        self._shared.move_to_end(tenant)
+        if len(self._shared) > TENANTS:
+            self._shared.popitem(last=False)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Keep what every scored row said, whatever became of its token."""
@@ -181,9 +242,14 @@ class Recycle(Follower[Rows]):
             memory.learn(before, token, Row(tokens, logits, rest, learned))
 
     def _place(self, memory: Rows, request: DraftRequest) -> _After:
+        others = None
+        if self._most:
+            self._tenants[request.sequence] = request.tenant
+            if request.noise is not None:
+                others = self._shared.get(request.tenant)
         ranker = Ranker(request, self.name)
         pair = _last_two(request.tokens)
-        return _After(memory, ranker, pair, len(request.tokens), request.state)
+        return _After((memory, others), ranker, pair, len(request.tokens), request.state)
 
     def _logits(self, row: Row) -> NDArray[np.float32]:
         logits = np.full(self._vocab_size, -np.inf, dtype=np.float32)

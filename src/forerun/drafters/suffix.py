@@ -1,7 +1,8 @@
-"""Guesses what followed the longest suffix of the text that has stood in it before.
+"""Guesses what followed the longest suffix of the text that has stood before.
 
-As in SAM decoding (Hu et al., 2024) and suffix decoding (Oliaro et al., 2024), over prompt and
-output of the text itself.
+Before: in the text itself, in other texts of the same tenant, or in files that the user gave. As in
+SAM decoding (Hu et al., 2024) and suffix decoding (Oliaro et al., 2024). Confidence comes from how
+long a suffix matches, and from the share of its occurrences that went on in this way.
 """
 
 from __future__ import annotations
@@ -9,50 +10,127 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.core.tree import Draft
-from forerun.drafters.automaton import SuffixAutomaton
+from forerun.drafters.automaton import SuffixAutomaton, discount
 from forerun.drafters.grow import grow
 from forerun.drafters.memory import Follower
 from forerun.drafters.protocol import DraftRequest, Guess
+from forerun.drafters.shelf import Copy, backwards
 from forerun.drafters.table import DrafterKit
 
 __all__ = ["Suffix"]
 
+_COPIES = 12  # places in other texts that are followed
+_ENOUGH = 8  # tokens that match in the text itself, behind which other texts are not asked
+_SHORTER = 0.25  # weight of a place for each token that it matches less than the longest
+_Weighed = list[tuple[int, float]]
+
 
 class _Match:
-    """A state of the automaton, as a place."""
+    """What the text's end has been followed by, in itself and in other texts."""
 
-    __slots__ = ("_automaton", "_state")
+    __slots__ = ("_automaton", "_copies", "_state")
 
-    def __init__(self, automaton: SuffixAutomaton, state: int) -> None:
-        self._automaton, self._state = automaton, state
+    def __init__(self, automaton: SuffixAutomaton, state: int, copies: Sequence[Copy]) -> None:
+        self._automaton, self._state, self._copies = automaton, state, copies
 
     def guesses(self, most: int) -> Sequence[Guess]:
-        return [
-            Guess(token, confidence, Suffix.name, rank)
-            for rank, (token, confidence) in enumerate(self._automaton.weighed(self._state, most))
-        ]
+        found = self._automaton.continuations(self._state, most)
+        if self._copies:
+            found = self._with_others(found, most)
+        name = Suffix.name
+        return [Guess(token, sure, name, rank) for rank, (token, sure) in enumerate(found)]
 
     def after(self, token: int) -> _Match:
-        return _Match(self._automaton, self._automaton.follow(self._state, token))
+        state = self._automaton.follow(self._state, token)
+        if not self._copies:
+            return _Match(self._automaton, state, ())
+        character = chr(token + 1)
+        copies = [
+            (text, at - 1, matched + 1)
+            for text, at, matched in self._copies
+            if text[at] == character
+        ]
+        return _Match(self._automaton, state, copies)
+
+    def _with_others(self, own: _Weighed, most: int) -> _Weighed:
+        """Merge the text's own continuations with others': the longer match shares out first."""
+        others, matched = _shares(self._copies)
+        first, second = own, others
+        if matched > self._automaton.length(self._state):
+            first, second = others, own
+        left = 1.0 - sum([sure for _, sure in first])
+        merged = dict(first)
+        for token, sure in second:
+            merged[token] = merged.get(token, 0.0) + left * sure
+        return sorted(merged.items(), key=lambda pair: -pair[1])[:most]
+
+
+def _shares(copies: Sequence[Copy]) -> tuple[_Weighed, int]:
+    """Return how other texts go on, each token with its confidence, and the longest match.
+
+    Another text's context counts as one token shorter than one's own.
+    """
+    longest = max([matched for _, _, matched in copies])
+    weights: dict[str, float] = {}
+    for text, at, matched in copies:
+        token = text[at]
+        weights[token] = weights.get(token, 0.0) + _SHORTER ** (longest - matched)
+    ends = weights.pop("\0", 0.0)  # where a text ended nothing followed
+    if not weights:
+        return [], 0
+    sure = (1.0 - discount(longest - 1)) / (sum(weights.values()) + ends)
+    ranked = sorted(weights.items(), key=lambda pair: -pair[1])
+    return [(ord(token) - 1, sure * weight) for token, weight in ranked], longest
 
 
 class Suffix(Follower[SuffixAutomaton]):
-    """Follows the most frequent continuation of the longest match; at width w, the next w - 1 too.
+    """Follows the likeliest continuation of the longest match; at width w, the next w - 1 too.
 
     Where a continuation runs into the text's end it goes on from a shorter match, so a loop is
     continued at any length.
+
+    A text goes into the store when it is freed, whole and as it was written. Under rules that draw
+    coins the store is not asked: a seed would then give another text after other texts.
+
+    Args:
+        kit: The store, if other texts are to be searched.
     """
 
     name = "suffix"
 
     def __init__(self, kit: DrafterKit) -> None:
         super().__init__(SuffixAutomaton)
+        self._store = kit.store
+        self._tenants: dict[int, str] = {}
 
     def guess(self, memory: SuffixAutomaton, request: DraftRequest) -> Draft:
         """Return a comb of points."""
-        return grow(_Match(memory, memory.match), request)
+        return grow(self._match(memory, request), request)
 
     def place(self, request: DraftRequest) -> _Match:
-        """Return the text's own longest match."""
-        memory = self._in_step(request.sequence, request.tokens)
-        return _Match(memory, memory.match)
+        """Return the longest matches."""
+        return self._match(self._in_step(request.sequence, request.tokens), request)
+
+    def fork(self, sequence: int, new: int) -> None:
+        """Follow text `new`, which has been `sequence` until now."""
+        super().fork(sequence, new)
+        if sequence in self._tenants:
+            self._tenants[new] = self._tenants[sequence]
+
+    def free(self, sequence: int) -> None:
+        """Stop following the text; its tenant's later texts may guess from it."""
+        memory = self._memory(sequence)
+        super().free(sequence)
+        tenant = self._tenants.pop(sequence, None)
+        # A text that no draft was asked for is nobody's.
+        if self._store is not None and tenant is not None:
+            self._store.learn(tenant, [memory.tokens])
+
+    def _match(self, memory: SuffixAutomaton, request: DraftRequest) -> _Match:
+        store, state = self._store, memory.match
+        copies: list[Copy] = []
+        if store is not None:
+            self._tenants[request.sequence] = request.tenant
+            if request.noise is not None and memory.length(state) < _ENOUGH:
+                copies = store.find(request.tenant, backwards(memory.tokens), _COPIES)
+        return _Match(memory, state, copies)

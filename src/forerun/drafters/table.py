@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from forerun.drafters.first import First
 from forerun.drafters.mix import Mix
 from forerun.drafters.protocol import Drafter, Guesser
+from forerun.drafters.store import Store
 from forerun.errors import OptionError
 from forerun.targets.protocol import Target
 
@@ -22,6 +23,7 @@ DRAFTERS: dict[str, str] = {
     "suffix": "forerun.drafters.suffix:Suffix",
     "lookup": "forerun.drafters.lookup:Lookup",
     "recycle": "forerun.drafters.recycle:Recycle",
+    "prediction": "forerun.drafters.prediction:Prediction",
     "bigram": "forerun.drafters.bigram:Bigram",
     "model": "forerun.drafters.model:Model",
     "early_exit": "forerun.drafters.early_exit:EarlyExit",
@@ -29,7 +31,7 @@ DRAFTERS: dict[str, str] = {
     "random": "forerun.drafters.random:Random",
 }
 
-AUTO = "suffix"
+AUTO = "prediction,suffix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class DrafterKit:
         threads: How many may look at the rows of a pass.
         target: The one that drafter `early_exit` runs the first layers of.
         draft_layers: So many of them; None is a quarter.
+        store: Where drafters keep what outlives a text; None keeps nothing.
     """
 
     vocab_size: int
@@ -51,6 +54,7 @@ class DrafterKit:
     threads: int = 1
     target: Target | None = None
     draft_layers: int | None = None
+    store: Store | None = None
 
 
 def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
@@ -81,7 +85,8 @@ def drafter_names(spec: str) -> tuple[str, ...]:
     """
     if spec.strip() == "none":
         return ()
-    names = [AUTO] if spec.strip() == "auto" else [name.strip() for name in spec.split(",")]
+    named = AUTO if spec.strip() == "auto" else spec
+    names = [name.strip() for name in named.split(",")]
     for name in names:
         _check(name, names)
     return tuple(names)

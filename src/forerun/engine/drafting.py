@@ -151,6 +151,8 @@ def _ask(request: Request, length: int, width: int) -> DraftRequest:
         coins=None if shares_noise else request.coins,
         ends=request.ends,
         target_sequence=request.sequence,
+        tenant=request.options.tenant,
+        prediction=request.prediction,
     )
 
 

@@ -33,6 +33,7 @@ class Ask:
         eos_ids: Tokens that end the text.
         decoder: Turns this text's tokens into text.
         sample: Which of several samples of the prompt.
+        prediction: The output that is expected, for drafters; empty if nothing is.
     """
 
     prompt: tuple[int, ...]
@@ -41,6 +42,7 @@ class Ask:
     eos_ids: Collection[int]
     decoder: Decoder
     sample: int = 0
+    prediction: tuple[int, ...] = ()
 
 
 class Request:
@@ -55,6 +57,7 @@ class Request:
         self.options = ask.options
         self.prompt = ask.prompt
         self.seed = ask.seed
+        self.prediction = ask.prediction
         self.rule = make_rule(ask.options.rule, ask.options.lenience)
         self._check(target)
         room = target.context_length - len(ask.prompt)
