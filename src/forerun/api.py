@@ -356,11 +356,10 @@ class LanguageModel:
             self._drafters[names] = make_drafter(spec, kit)
         return self._drafters[names]
 
-    def _pass_costs(self) -> CostCurve:
+    def _pass_costs(self, again: bool) -> CostCurve:
         """Return what this target's passes cost on this machine, measured if they never were."""
-        return remembered_costs(
-            self.target, cost_key(self.model, self.target, self.loading), cache_folder() / "costs"
-        )
+        key = cost_key(self.model, self.target, self.loading)
+        return remembered_costs(self.target, key, cache_folder() / "costs", again=again)
 
     def _open_draft_model(self) -> Target:
         """Return the draft model, opened once."""

@@ -118,7 +118,7 @@ class Stats:
         prompt_tokens: Tokens of the prompt.
         prompt_seconds: Time from admission to the first round, in seconds like the others.
         seconds: Time in rounds.
-        draft_seconds: Of those, time drafting, choosing left out.
+        draft_seconds: Of those, time drafting and learning from drafts, choosing left out.
         choice_seconds: Of those, time asking for guesses and choosing among them.
         pass_seconds: Of those, time in the target's passes.
         expected_seconds: What the rounds were expected to take whose drafts were chosen.

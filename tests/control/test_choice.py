@@ -60,7 +60,7 @@ curves = st.lists(st.floats(0, 0.6), min_size=14, max_size=14).map(
 @settings(max_examples=150)
 def test_no_tree_brings_more_tokens_a_second(table: dict, seconds: list[float]) -> None:  # type: ignore[type-arg]
     """Its size is theory's for all nodes by probability, and so is its rate."""
-    choice = choose([growth(table)], seconds)
+    choice = choose([growth(table)], seconds, seconds[0])
     nodes = []
     for path in PATHS:
         before = 1.0
@@ -78,7 +78,10 @@ def test_no_tree_brings_more_tokens_a_second(table: dict, seconds: list[float]) 
 @given(tables)
 def test_a_node_counts_with_the_product_of_its_path(table: dict) -> None:  # type: ignore[type-arg]
     """Every node's probability is its guess's times its parent's."""
-    (draft,), (reached,) = (choice := choose([growth(table)], [1.0] * 15)).drafts, choice.reached
+    (draft,), (reached,) = (
+        (choice := choose([growth(table)], [1.0] * 15, 1.0)).drafts,
+        choice.reached,
+    )
     assert len(draft) == 14
     for node, p in enumerate(reached):
         path = draft.path(node)
@@ -91,9 +94,9 @@ def test_a_node_counts_with_the_product_of_its_path(table: dict) -> None:  # typ
 def test_where_nothing_pays_nothing_is_drafted() -> None:
     """Size 0 is a choice, and what was guessed is judged all the same."""
     bare = growth({(): [(3, 0.4)]})
-    choice = choose([bare], [1.0, 1.5, 2.0])
+    choice = choose([bare], [1.0, 1.5, 2.0], 1.0)
     assert not len(choice.drafts[0])
-    assert [g.token for g in bare.judged[ROOT]] == [3]
+    assert [g.token for g in bare.judged[ROOT][0]] == [3]
 
 
 def test_texts_share_a_pass_by_what_their_guesses_are_worth() -> None:
@@ -101,14 +104,14 @@ def test_texts_share_a_pass_by_what_their_guesses_are_worth() -> None:
     sure = {(): [(1, 0.9)], (1,): [(2, 0.9)], (1, 2): [(3, 0.9)]}
     unsure = {(): [(1, 0.2)], (1,): [(2, 0.2)]}
     seconds = [2.0, 2.1, 2.2, 2.3, 3.5, 5.0, 7.0]
-    choice = choose([growth(unsure), growth(sure)], seconds)
+    choice = choose([growth(unsure), growth(sure)], seconds, seconds[0])
     assert [len(draft) for draft in choice.drafts] == [0, 3]
 
 
 def test_length_and_width_are_bounds() -> None:
     """However cheap rows are."""
     table = {path: [(0, 0.5), (1, 0.3)] for path in PATHS}
-    (draft,) = choose([growth(table, length=2, width=1)], [1.0] * 20).drafts
+    (draft,) = choose([growth(table, length=2, width=1)], [1.0] * 20, 1.0).drafts
     assert [node.token for node in draft.nodes] == [0, 0]
     assert draft.is_chain
 
@@ -122,7 +125,7 @@ def test_two_sources_that_agree_are_worth_more_than_each() -> None:
                 return []
             return [Guess(5, 0.5, "a", 0), Guess(5, 0.4, "b", 0), Guess(6, 0.1, "b", 1)]
 
-    choice = choose([growth(Both({}))], [1.0, 1.0, 1.0])
+    choice = choose([growth(Both({}))], [1.0, 1.0, 1.0], 1.0)
     (draft,), (reached,) = choice.drafts, choice.reached
     assert [(node.token, node.drafter) for node in draft.nodes] == [(5, "a"), (6, "b")]
     assert 0.5 < reached[0] < 0.7
@@ -131,12 +134,12 @@ def test_two_sources_that_agree_are_worth_more_than_each() -> None:
 def test_no_more_nodes_than_there_is_room_for() -> None:
     """A table of seconds for up to two nodes allows two."""
     table = {path: [(0, 0.5), (1, 0.3)] for path in PATHS}
-    assert sum(map(len, choose([growth(table)], [1.0] * 3).drafts)) == 2
-    assert sum(map(len, choose([growth(table)], [1.0]).drafts)) == 0
+    assert sum(map(len, choose([growth(table)], [1.0] * 3, 1.0).drafts)) == 2
+    assert sum(map(len, choose([growth(table)], [1.0], 1.0).drafts)) == 0
 
 
 def test_nothing_is_guessed_behind_the_end() -> None:
     """The token that ends the text may be drafted; what would follow it can't be written."""
     table = {(): [(3, 0.9)], (3,): [(4, 0.9)], (3, 4): [(5, 0.9)]}
-    (draft,) = choose([growth(table, ends=(4,))], [1.0] * 9).drafts
+    (draft,) = choose([growth(table, ends=(4,))], [1.0] * 9, 1.0).drafts
     assert [node.token for node in draft.nodes] == [3, 4]

@@ -108,3 +108,17 @@ def test_rows_beyond_the_table_teach_nothing() -> None:
     curve.observe(0, 1, 1.0)
     curve.observe(100_000, 1, 1.0)
     assert curve.curve() == {1: 1.0, 8: 2.0}
+
+
+def test_times_that_differ_are_told_as_unsteady() -> None:
+    """A machine that others use gives other times each time."""
+    clock = Clock()
+    steady = measure(Slow(clock, 0.004, 0.0003), 0.8, clock)
+
+    class Disturbed(Slow):
+        def score(self, rows, *, logits=None, layers=()):  # type: ignore[no-untyped-def]
+            self.clock.now += 0.003 * (self.passes // 3 % 3)
+            return super().score(rows, logits=logits, layers=layers)
+
+    shaky = measure(Disturbed(clock, 0.004, 0.0003), 0.8, clock)
+    assert (steady.is_steady, shaky.is_steady) == (True, False)

@@ -46,6 +46,8 @@ def test_what_was_measured_is_remembered(tmp_path: Path, measured: list[ToyTarge
     assert costs(folder, {**KEY, "threads": 1}) == {1: 0.5, 8: 2.0}
     assert costs(folder) == {1: 0.5, 8: 1.0}
     assert len(measured) == 2
+    again = remembered_costs(ToyTarget(np.zeros((7, 7), np.float32)), KEY, folder, again=True)
+    assert again.measured == costs(folder) == {1: 0.5, 8: 3.0}
     assert not list(folder.glob("*.part"))
 
 
@@ -87,6 +89,16 @@ def test_a_damaged_file_is_measured_anew(tmp_path: Path, measured: list[ToyTarge
     file.write_bytes(b"[" * 100_000)
     costs(tmp_path)
     assert costs(tmp_path)[1] == 0.5
+
+
+def test_times_of_a_busy_machine_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process measures again."""
+    shaky = CostCurve({1: 1.0}, is_steady=False)
+    monkeypatch.setattr(cost_cache, "measure", lambda target: shaky)
+    assert costs(tmp_path) == {1: 1.0}
+    assert not list(tmp_path.iterdir())
 
 
 def test_where_nothing_can_be_written_costs_are_measured(

@@ -13,6 +13,11 @@ def guess(confidence: float = 0.5, drafter: str = "a", rank: int = 0, token: int
     return Guess(token, confidence, drafter, rank)
 
 
+def learn(estimates: Estimates, one: Guess, token: int) -> None:
+    """Learn of one guess at one place."""
+    estimates.learn([one], [kind_of(one)], token)
+
+
 def test_before_anything_is_known_a_drafter_is_taken_at_its_word() -> None:
     """But never as certain."""
     estimates = Estimates()
@@ -26,7 +31,7 @@ def test_a_boast_is_found_out(truth: float) -> None:
     estimates = Estimates()
     for i in range(1000):
         right = (i * 618) % 1000 < 1000 * truth
-        estimates.learn([guess(0.6)], 1 if right else 2)
+        learn(estimates, guess(0.6), 1 if right else 2)
     assert estimates.probability(guess(0.6)) == pytest.approx(truth, abs=0.06)
 
 
@@ -34,7 +39,7 @@ def test_only_guesses_alike_are_judged() -> None:
     """Another drafter, rank or confidence keeps its own word."""
     estimates = Estimates()
     for _ in range(100):
-        estimates.learn([guess(0.6)], 2)
+        learn(estimates, guess(0.6), 2)
     for other in (guess(0.6, "b"), guess(0.6, rank=1), guess(0.1)):
         assert estimates.probability(other) == other.confidence
     assert kind_of(guess(0.6, rank=3)) == kind_of(guess(0.6, rank=30))
@@ -44,9 +49,9 @@ def test_what_is_long_past_fades() -> None:
     """A text that becomes easy is found out, however hard it was before."""
     estimates = Estimates()
     for _ in range(5000):
-        estimates.learn([guess()], 2)
+        learn(estimates, guess(), 2)
     for _ in range(600):
-        estimates.learn([guess()], 1)
+        learn(estimates, guess(), 1)
     assert estimates.probability(guess()) > 0.9
 
 
@@ -55,9 +60,9 @@ def test_a_text_learns_from_those_before_it_and_more_from_itself() -> None:
     experience = Estimates()
     easy = Estimates(experience)
     for _ in range(200):
-        easy.learn([guess(0.2)], 1)
+        learn(easy, guess(0.2), 1)
     hard = Estimates(experience)
     assert hard.probability(guess(0.2)) > 0.9
     for _ in range(50):
-        hard.learn([guess(0.2)], 2)
+        learn(hard, guess(0.2), 2)
     assert hard.probability(guess(0.2)) < 0.25 < easy.probability(guess(0.2))

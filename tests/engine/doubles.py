@@ -277,7 +277,7 @@ class Bench:
     def __init__(self, toy: ToyTarget, max_batch: int = 64, **drafters: FollowingDrafter) -> None:
         self.target = SpyTarget(toy)
         self.drafters = {name: make(toy) for name, make in DRAFTERS.items()} | drafters
-        control = Unhurried(self.target, lambda: CostCurve({1: 1.0, 32: 1.0}))
+        control = Unhurried(self.target, lambda again: CostCurve({1: 1.0, 32: 1.0}))
         self.scheduler = Scheduler(self.target, self.drafter_for, max_batch, control)
 
     def drafter_for(self, spec: str) -> Drafter | None:

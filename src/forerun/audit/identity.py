@@ -7,7 +7,8 @@ plain decoding of the same prompt, settings and seed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forerun.audit.loop import write
@@ -29,6 +30,10 @@ __all__ = [
     "exact_cells",
     "grid",
 ]
+
+_LATE = frozenset({"recycle"})
+"""Drafters that learn from rounds alone, and may have no guess in some short text: that they draft
+is asked of all their cells together."""
 
 _TEXTS = 128  # that are written together: each keeps some positions' noise, 400 kB at 49,152 tokens
 
@@ -227,6 +232,7 @@ def compare(
 
     report = IdentityReport(cells=len(cells))
     own: dict[Cell, list[Result]] = {}
+    drafts: dict[Cell, int] = {}
     for cell, requests in _written(stage, plains, after(0)):
         own[cell] = [request.result() for request in requests]
         wrong = [problem for request in requests if (problem := stage.judge(request))]
@@ -240,9 +246,21 @@ def compare(
             difference = _difference(plain, result)
             if difference:
                 report.mismatches.append(f"{stage.name}, prompt {i}, {cell}: {difference}")
-        if not drafted:
-            report.idle.append(f"{stage.name}, {cell}")
+        drafts[cell] = drafted
+    report.idle = [f"{stage.name}, {cell}" for cell in _idle(drafts)]
     return report
+
+
+def _idle(drafts: Mapping[Cell, int]) -> list[Cell]:
+    """Return the cells that show nothing, by what each drafted."""
+    of_drafter: Counter[str] = Counter()
+    for cell, drafted in drafts.items():
+        of_drafter[cell.drafter] += drafted
+    return [
+        cell
+        for cell, drafted in drafts.items()
+        if not drafted and not (cell.drafter in _LATE and of_drafter[cell.drafter])
+    ]
 
 
 def _written(

@@ -36,7 +36,7 @@ def write(
     Raises:
         EngineError: The texts go on after every one of them should have ended.
     """
-    scheduler = Scheduler(target, drafter_for, _BATCH, Control(target, WaveringCosts))
+    scheduler = Scheduler(target, drafter_for, _BATCH, Control(target, lambda _: WaveringCosts()))
     requests = [scheduler.submit(ask) for ask in asks]
     for request in () if prepare is None else requests:
         prepare(request)  # type: ignore[misc]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from forerun.control.estimates import Estimates
+from forerun.control.estimates import Estimates, Kind
 from forerun.core.proposal import Point
 from forerun.core.tree import ROOT, Draft, Node
 from forerun.drafters.protocol import DraftRequest, Guess, Place
@@ -23,7 +23,7 @@ from forerun.drafters.protocol import DraftRequest, Guess, Place
 __all__ = ["Choice", "Growth", "choose"]
 
 _LEAST = 0.01  # a node less likely than this pays on no machine
-_WIDEST = 8  # guesses of each drafter at one place
+_WIDEST = 4  # guesses of each drafter at one place
 
 
 class Growth:
@@ -35,7 +35,8 @@ class Growth:
         request: Gives length, width, and the tokens that nothing follows.
 
     Attributes:
-        judged: At each node whose place was asked, and ROOT: all that was guessed there.
+        judged: At each node whose place was asked, and ROOT: all that was guessed there, and the
+            guesses' kinds.
     """
 
     __slots__ = (
@@ -55,7 +56,7 @@ class Growth:
         self._ends = request.ends
         self._places: dict[int, Place] = {ROOT: place}
         self._depths = {ROOT: 0}
-        self.judged: dict[int, Sequence[Guess]] = {}
+        self.judged: dict[int, tuple[Sequence[Guess], Sequence[Kind]]] = {}
         self.nodes: list[tuple[Guess, int, float]] = []
 
     def add(self, guess: Guess, parent: int, reached: float) -> int:
@@ -75,17 +76,19 @@ class Growth:
                 return []
             self._places[node] = self._places[parent].after(guess.token)
         guesses = self._places[node].guesses(min(self._width, _WIDEST))
-        self.judged[node] = guesses
+        judged = self._estimates.judge(guesses)
+        self.judged[node] = guesses, [kind for _, kind in judged]
         best: dict[int, tuple[float, Guess]] = {}
-        for guess in guesses:
-            probability = self._estimates.probability(guess)
-            known = best.get(guess.token)
-            if known is None:
-                best[guess.token] = (probability, guess)
-            else:  # two sources agree: neither knows all that the other does
-                first = max(known, (probability, guess), key=lambda pair: pair[0])
-                both = 1.0 - (1.0 - known[0]) * (1.0 - probability)
-                best[guess.token] = ((first[0] + both) / 2, first[1])
+        for guess, (probability, _) in zip(guesses, judged, strict=True):
+            token = guess.token
+            if token not in best:
+                best[token] = (probability, guess)
+                continue
+            # Two sources agree: neither knows all that the other does, nor are they strangers.
+            known, first = best[token]
+            both = 1.0 - (1.0 - known) * (1.0 - probability)
+            surer = probability > known
+            best[token] = ((max(known, probability) + both) / 2, guess if surer else first)
         if len(best) <= self._width:
             return list(best.values())
         return sorted(best.values(), key=lambda pair: -pair[0])[: self._width]
@@ -118,10 +121,19 @@ class Choice:
     reached: list[tuple[float, ...]]
     seconds: float
 
+    def among(self, count: int, places: Sequence[int]) -> Choice:
+        """Return the choice for `count` texts, of whom those at `places` were asked about."""
+        drafts = [Draft()] * count
+        reached: list[tuple[float, ...]] = [()] * count
+        for place, draft, chances in zip(places, self.drafts, self.reached, strict=True):
+            drafts[place], reached[place] = draft, chances
+        return Choice(drafts, reached, self.seconds)
+
 
 def choose(
     growths: Sequence[Growth],
     seconds: Sequence[float],
+    off: float,
     others: float = 0.0,
 ) -> Choice:
     """Grow all trees together, and keep the sizes that bring the most tokens a second.
@@ -129,7 +141,8 @@ def choose(
     Args:
         growths: The texts' trees, still bare.
         seconds: What the round takes by the nodes of all trees together, from none to the most that
-            there may be; whatever else is in the pass counts in.
+            there may be; whatever else is in the pass counts in, and so does the choice itself.
+        off: What it takes when nothing is asked and nothing drafted.
         others: Tokens expected of texts whose drafts are settled already.
     """
     heap: list[tuple[float, int, int, Guess, int]] = []
@@ -139,7 +152,7 @@ def choose(
             born += 1
             heappush(heap, (-probability, born, which, guess, ROOT))
     tokens = len(growths) + others
-    best, size, taken = tokens / seconds[0], 0, 0
+    best, size, taken = tokens / off, 0, 0
     sizes = [0] * len(growths)
     kept = sizes.copy()
     while heap and taken < len(seconds) - 1:
@@ -156,8 +169,9 @@ def choose(
         if rate > best:
             best, size, kept = rate, taken, sizes.copy()
         for probability, follower in growth.ask(node):
-            born += 1
-            heappush(heap, (-reached * probability, born, which, follower, node))
+            if reached * probability >= _LEAST:
+                born += 1
+                heappush(heap, (-reached * probability, born, which, follower, node))
     pairs = list(zip(growths, kept, strict=True))
     return Choice(
         [growth.draft(count) for growth, count in pairs],

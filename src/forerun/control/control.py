@@ -19,13 +19,14 @@ __all__ = ["Control", "RoundTimes"]
 _MOST_NODES = 31  # of one text
 _MOST_ROWS = 256  # of a pass
 _GAIN = 0.1
+_PATIENCE, _LONGEST_PAUSE = 4, 8  # rounds in vain for each round of pause
 
 
 class RoundTimes(NamedTuple):
     """How long a round took, in seconds, by part.
 
     Attributes:
-        drafting: Asking drafters that draft by themselves.
+        drafting: Drafters that draft by themselves, and what all learn of the round.
         choice: Asking places, and growing trees.
         passing: The target's pass.
         rest: Verifying, writing, committing.
@@ -44,6 +45,13 @@ class _Text:
     estimates: Estimates
     lengths: Lengths = field(default_factory=Lengths)
     growth: Growth | None = None
+    vain: int = 0  # rounds in a row that were asked about, and nothing paid
+    pause: int = 0  # rounds that are not asked about before the next that is
+
+    def was_asked(self, size: int) -> None:
+        """Pause the longer, the longer nothing has paid."""
+        self.vain = 0 if size else self.vain + 1
+        self.pause = min(self.vain // _PATIENCE, _LONGEST_PAUSE)
 
 
 class Control:
@@ -51,23 +59,23 @@ class Control:
 
     Args:
         target: Whose passes are paid for.
-        curve: Gives what they cost; asked once, when something is first to be chosen. By default
-            they are timed then.
+        curve: Gives what they cost, when something is first to be chosen, and again where passes
+            have shown it to be wrong: then it is told that it must measure. By default they are
+            timed each time.
     """
 
-    def __init__(self, target: Target, curve: Callable[[], CostCurve] | None = None) -> None:
-        self._target = target
-        self._find_curve = curve or (lambda: measure(target))
+    def __init__(self, target: Target, curve: Callable[[bool], CostCurve] | None = None) -> None:
+        self._find_curve = curve or (lambda again: measure(target))
         self._curve: CostCurve | None = None
         self._experience = Estimates()
         self._texts: dict[int, _Text] = {}
-        self._rest = _Line()
+        self._rest, self._asking = _Line(), _Line()
 
     @property
     def curve(self) -> CostCurve:
         """What passes cost."""
         if self._curve is None:
-            self._curve = self._find_curve()
+            self._curve = self._find_curve(False)
         return self._curve
 
     def forget(self) -> None:
@@ -78,7 +86,7 @@ class Control:
         """Follow a new text; where passes have shown another cost, time them before its first."""
         self._texts[sequence] = _Text(Estimates(self._experience))
         if self._curve is not None and self._curve.is_stale and len(self._texts) == 1:
-            self._curve = measure(self._target)
+            self._curve = self._find_curve(True)
 
     def free(self, sequence: int) -> None:
         """Stop following a text."""
@@ -96,22 +104,36 @@ class Control:
         return self._texts[sequence].lengths.choose(self._seconds(rows, context, LONGEST), room)
 
     def choose(
-        self, asked: Sequence[tuple[DraftRequest, Guesser]], rows: int, context: int
+        self, asked: Sequence[tuple[DraftRequest, Guesser]], rows: int, others: int, context: int
     ) -> Choice:
         """Return the drafts of texts whose drafters can be asked place by place.
+
+        A text in which nothing has paid for a while is not asked about every round.
 
         Args:
             asked: Each text and its drafter.
             rows: Of the pass, all roots and the other texts' drafts included.
+            others: How many other texts the pass has.
             context: Most tokens one of the pass's texts holds.
         """
+        growing: list[int] = []
         growths: list[Growth] = []
-        for request, drafter in asked:
+        for place, (request, drafter) in enumerate(asked):
             text = self._texts[request.sequence]
-            text.growth = Growth(drafter.place(request), text.estimates, request)
-            growths.append(text.growth)
+            text.pause -= 1
+            if text.pause < 0:
+                text.growth = Growth(drafter.place(request), text.estimates, request)
+                growths.append(text.growth)
+                growing.append(place)
         most = min(_MOST_NODES * len(growths), max(_MOST_ROWS - rows, 0))
-        return choose(growths, self._seconds(rows, context, most), rows - len(growths))
+        off, *_ = seconds = self._seconds(rows, context, most)
+        if growths:
+            seconds = [time + self._asking.at(nodes) for nodes, time in enumerate(seconds)]
+        paused = len(asked) - len(growths)
+        choice = choose(growths, seconds, off, others + paused)
+        for place, draft in zip(growing, choice.drafts, strict=True):
+            self._texts[asked[place][0].sequence].was_asked(len(draft))
+        return choice if not paused else choice.among(len(asked), growing)
 
     def learn(self, outcome: Outcome, drafting: float) -> None:
         """Learn from what became of one text's draft, and from what was guessed and not drafted.
@@ -129,13 +151,16 @@ class Control:
             return
         new = outcome.tokens[len(outcome.tokens) - outcome.emitted :]
         for node, token in zip((ROOT, *outcome.accepted), new, strict=False):
-            text.estimates.learn(growth.judged.get(node, ()), token)
+            if node in growth.judged:
+                text.estimates.learn(*growth.judged[node], token)
 
     def clock(self, rows: int, nodes: int, context: int, times: RoundTimes) -> None:
         """Learn what a round took: its pass, and all that is around it."""
         if self._curve is not None:
             self._curve.observe(rows, context, times.passing)
-            self._rest.learn(nodes, times.choice + times.rest)
+            self._rest.learn(nodes, times.drafting + times.rest)
+            if times.choice:
+                self._asking.learn(nodes, times.choice)
 
     def _seconds(self, rows: int, context: int, most: int) -> list[float]:
         """Return what the round takes by nodes, from 0 to `most`, besides `rows`."""

@@ -23,12 +23,12 @@ KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 _MOST = 256
 _ROWS = np.arange(_MOST + 1)
-_LEVEL_GAIN = (
-    0.1  # how much of a pass's surprise is believed: to be the machine's, or the context's,
-)
-_SHAPE_GAIN = 0.02  # and to be its number of rows'
+_LEVEL_GAIN = 0.1  # how much of a pass's surprise is held to be the machine's or the context's
+_SHAPE_GAIN = 0.04  # and how much to be that of its number of rows
 _CALM = 1.6  # a pass that took more than this times what was expected was disturbed
-_DISAGREES = 1.3  # a shape this far from the measured one is worth measuring again
+_PATIENCE = 4
+_DISAGREES = 1.2  # a shape this far from the measured one is worth measuring again
+_STEADY = 1.15  # times of the same rows that differ by more than this were disturbed
 
 
 class CostCurve:
@@ -39,14 +39,17 @@ class CostCurve:
 
     Args:
         measured: Seconds of a pass, by rows; 1 is among them.
+        is_steady: Whether the machine was quiet enough for others to believe it, too.
     """
 
-    def __init__(self, measured: Mapping[int, float]) -> None:
+    def __init__(self, measured: Mapping[int, float], *, is_steady: bool = True) -> None:
         self.measured = dict(sorted(measured.items()))
+        self.is_steady = is_steady
         self._knots = list(self.measured)
         self._shape = dict.fromkeys(self._knots, 1.0)
         self._levels: dict[int, float] = {}  # by context
         self._tables: dict[int, list[float]] = {}
+        self._unheard = 0  # passes since the tables were made
         self._base = np.interp(_ROWS, self._knots, list(self.measured.values()))
         if len(self._knots) > 1:  # beyond the last knot it goes on as it last rose
             (low, before), (high, last) = list(self.measured.items())[-2:]
@@ -82,7 +85,10 @@ class CostCurve:
         nearest = min(self._knots, key=lambda knot: abs(knot - rows))
         if nearest > 1:
             self._shape[nearest] *= math.exp(_SHAPE_GAIN * surprise)
-        self._tables.clear()
+        self._unheard += 1
+        if self._unheard >= _PATIENCE:  # a table takes as long to make as a row of a small model
+            self._unheard = 0
+            self._tables.clear()
 
     @property
     def is_stale(self) -> bool:
@@ -106,7 +112,7 @@ def measure(
     seconds: float = 0.8,
     clock: Callable[[], float] = time.perf_counter,
 ) -> CostCurve:
-    """Time passes of every number of rows, several times in turn, and take medians.
+    """Time passes of every number of rows, several times in turn, and take the lower quartile.
 
     Args:
         target: Whose passes.
@@ -132,7 +138,12 @@ def measure(
 
 
 def _curve(timed: Mapping[int, Sequence[float]]) -> CostCurve:
-    return CostCurve({rows: statistics.median(times) for rows, times in timed.items()})
+    # Whoever else uses the machine only adds to a time, and not to all of them.
+    spread = [statistics.median(times) / min(times) for times in timed.values()]
+    return CostCurve(
+        {rows: sorted(times)[len(times) // 4] for rows, times in timed.items()},
+        is_steady=statistics.median(spread) < _STEADY,
+    )
 
 
 def _sequence(target: Target, seconds: float, clock: Callable[[], float]) -> int:

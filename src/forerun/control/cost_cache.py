@@ -26,24 +26,28 @@ CostKey = Mapping[str, str | int]
 _VERSION = 1
 
 
-def remembered_costs(target: Target, key: CostKey, folder: Path) -> CostCurve:
+def remembered_costs(
+    target: Target, key: CostKey, folder: Path, *, again: bool = False
+) -> CostCurve:
     """Return what the target's passes cost: as it was measured before, or measured now.
 
-    A file that is damaged or of another version is measured anew; where none can be written, the
-    next process measures again.
+    A file that is damaged or of another version is measured anew; where none can be written, or the
+    machine was too busy to believe the times, the next process measures again.
 
     Args:
         target: Whose passes.
         key: The machine, the model and its settings.
         folder: Where the files are.
+        again: Measure though it was measured before: passes have shown another cost.
     """
     name = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:24]
     file = folder / f"{name}.json"
-    seconds = _read(file, key)
+    seconds = None if again else _read(file, key)
     if seconds is None:
         curve = measure(target)
-        with suppress(OSError):  # a cache is a convenience: less than a second was lost
-            _write(file, key, curve.measured)
+        if curve.is_steady:
+            with suppress(OSError):  # a cache is a convenience: less than a second was lost
+                _write(file, key, curve.measured)
         return curve
     return CostCurve(seconds)
 

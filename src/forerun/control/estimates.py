@@ -23,13 +23,14 @@ Kind = tuple[str, int, int]
 _OWN_WORD = 6.0  # guesses that a drafter's own word counts as
 _OTHERS_WORD = 12.0  # guesses that the experience of earlier texts counts as
 _FADING = 0.995
-_EDGES = 16  # classes of confidence, equally wide in log-odds
+_CLASSES = 1.15  # classes of confidence to a unit of log-odds
+_LEAST = 1e-3  # nothing is impossible, and nothing certain
 
 
 def kind_of(guess: Guess) -> Kind:
     """Return which guesses this one is like."""
-    odds = math.log((guess.confidence + 1e-3) / (1.0 - guess.confidence + 1e-3))
-    return guess.drafter, min(guess.rank, 3), round(odds * (_EDGES / 14))
+    odds = math.log((guess.confidence + _LEAST) / (1.0 - guess.confidence + _LEAST))
+    return guess.drafter, min(guess.rank, 3), round(odds * _CLASSES)
 
 
 class _Tally:
@@ -39,13 +40,6 @@ class _Tally:
 
     def __init__(self) -> None:
         self.right = self.made = 0.0
-
-    def add(self, right: bool) -> None:
-        self.right = self.right * _FADING + right
-        self.made = self.made * _FADING + 1.0
-
-    def rate(self, prior: float, weight: float) -> float:
-        return (self.right + prior * weight) / (self.made + weight)
 
 
 class Estimates:
@@ -59,23 +53,47 @@ class Estimates:
         self._before = before
         self._tallies: dict[Kind, _Tally] = {}
 
-    def probability(self, guess: Guess, kind: Kind | None = None) -> float:
+    def probability(self, guess: Guess) -> float:
         """Return how likely the guess is to be the target's token, in (0, 1)."""
-        kind = kind or kind_of(guess)
-        if self._before is None:
-            prior, weight = min(max(guess.confidence, 1e-3), 1.0 - 1e-3), _OWN_WORD
-        else:
-            prior, weight = self._before.probability(guess, kind), _OTHERS_WORD
-        tally = self._tallies.get(kind)
-        return prior if tally is None else tally.rate(prior, weight)
+        ((probability, _),) = self.judge([guess])
+        return probability
 
-    def learn(self, guesses: Iterable[Guess], token: int) -> None:
-        """Count guesses made at a place whose token is known now."""
+    def judge(self, guesses: Iterable[Guess]) -> list[tuple[float, Kind]]:
+        """Return how likely each guess is to be the target's token, in (0, 1), and its kind."""
+        own = self._tallies
+        others = {} if self._before is None else self._before._tallies
+        judged = []
         for guess in guesses:
             kind = kind_of(guess)
-            tally = self._tallies.get(kind)
-            if tally is None:
-                tally = self._tallies[kind] = _Tally()
-            tally.add(guess.token == token)
+            belief = guess.confidence
+            belief = (
+                _LEAST if belief < _LEAST else 1.0 - _LEAST if belief > 1.0 - _LEAST else belief
+            )
+            weight = _OWN_WORD
+            if (tally := others.get(kind)) is not None:
+                belief = (tally.right + belief * weight) / (tally.made + weight)
+                weight = _OTHERS_WORD
+            if (tally := own.get(kind)) is not None:
+                belief = (tally.right + belief * weight) / (tally.made + weight)
+            judged.append((belief, kind))
+        return judged
+
+    def learn(self, guesses: Iterable[Guess], kinds: Iterable[Kind], token: int) -> None:
+        """Count guesses made at a place whose token is known now.
+
+        Args:
+            guesses: All that were made there.
+            kinds: Theirs.
+            token: The target's.
+        """
+        rooms = [self._tallies]
         if self._before is not None:
-            self._before.learn(guesses, token)
+            rooms.append(self._before._tallies)
+        for guess, kind in zip(guesses, kinds, strict=True):
+            right = guess.token == token
+            for tallies in rooms:
+                tally = tallies.get(kind)
+                if tally is None:
+                    tally = tallies[kind] = _Tally()
+                tally.right = tally.right * _FADING + right
+                tally.made = tally.made * _FADING + 1.0

@@ -81,7 +81,7 @@ def draft_round(
             for r in requests
             if r.guesser is not None and r.room > 0
         ]
-        choice = control.choose(asked, count + made.nodes, context)
+        choice = control.choose(asked, count + made.nodes, count - len(asked), context)
         for place, draft, reached in zip(chosen, choice.drafts, choice.reached, strict=True):
             made.drafts[place], made.reached[place] = draft, reached
         made.expected_seconds = choice.seconds

@@ -61,10 +61,14 @@ def run_round(
         target.commit(request.sequence, path)
         outcomes.append(Outcome(request.name, draft, kept, tuple(request.tokens), emitted, part))
         request.round += 1
+    told = time.perf_counter()
     _observe(drafters, outcomes, made, control)
-    ended = time.perf_counter()
-    drafting = drafted - begun - made.choice_seconds
-    times = RoundTimes(drafting, made.choice_seconds, scored - drafted, ended - scored)
+    times = RoundTimes(
+        drafting=drafted - begun - made.choice_seconds + time.perf_counter() - told,
+        choice=made.choice_seconds,
+        passing=scored - drafted,
+        rest=told - scored,
+    )
     context = max(len(request.tokens) for request in requests)
     control.clock(len(rows), made.nodes, context, times)
     _clock(requests, made, times)
