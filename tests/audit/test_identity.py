@@ -11,6 +11,7 @@ import pytest
 
 from forerun.audit import identity
 from forerun.audit.identity import (
+    CHOSEN,
     ENDINGS,
     FILTERS,
     TEMPERATURES,
@@ -50,6 +51,7 @@ def test_toys_write_the_same_with_any_drafter() -> None:
     assert report.tokens == 12 * 2 * report.cells
     assert set(report.drafted) == set(DRAFTERS)
     assert min(report.drafted.values()) > 0
+    assert any(cell.width == CHOSEN for cell in toy_cells())
     assert sum(report.accepted.values()) > 0
 
 
@@ -155,7 +157,7 @@ def test_random_models_write_the_same_with_any_drafter() -> None:
 
 def test_long_lists_of_cells_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts show what the whole shows, and progress goes on through them to the end."""
-    cells = toy_cells()[::9]
+    cells = [cell for cell in toy_cells() if cell.width != CHOSEN][::9]  # costs waver with time
     whole = compare(toy_stage(max_tokens=5), cells)
     monkeypatch.setattr(identity, "_TEXTS", 4)
     shares: list[float] = []

@@ -20,6 +20,7 @@ from forerun.events import Result
 from forerun.targets.protocol import Target
 
 __all__ = [
+    "CHOSEN",
     "ENDINGS",
     "FILTERS",
     "TEMPERATURES",
@@ -31,9 +32,12 @@ __all__ = [
     "grid",
 ]
 
+CHOSEN = 0
+"""The width of a cell in which each round chooses what is drafted, at costs that waver."""
+
 _LATE = frozenset({"recycle"})
-"""Drafters that learn from rounds alone, and may have no guess in some short text: that they draft
-is asked of all their cells together."""
+"""Drafters that learn from rounds alone, and may have no guess in some short text. That they draft
+is asked of all their cells together, and so it is where the choice may be not to."""
 
 _TEXTS = 128  # that are written together: each keeps some positions' noise, 400 kB at 49,152 tokens
 
@@ -72,7 +76,7 @@ class Cell:
         drafter: As a user names it.
         temperature: Of the target.
         filter: One of FILTERS.
-        width: Children of a draft's node: 1 is a chain.
+        width: Children of a draft's node: 1 is a chain; CHOSEN leaves it all to the choice.
         rule: Match; at temperature 0 the other exact rules must write the same text, too.
         ending: One of ENDINGS.
     """
@@ -85,7 +89,8 @@ class Cell:
     ending: str = "full length"
 
     def __str__(self) -> str:
-        shape = "chain" if self.width == 1 else f"tree of width {self.width}"
+        shapes = {1: "chain", CHOSEN: "chosen each round"}
+        shape = shapes.get(self.width, f"tree of width {self.width}")
         words = [f"drafter {self.drafter}", f"temperature {self.temperature}", self.filter, shape]
         words += [f"rule {self.rule}"] * (self.rule != "match")
         return ", ".join(words + [self.ending] * (self.ending != "full length"))
@@ -131,13 +136,13 @@ class Stage:
             **{**values, **FILTERS[cell.filter], **ENDINGS[cell.ending]},
             temperature=cell.temperature,
             drafter=cell.drafter,
-            draft_length=self.draft_length,
-            draft_width=cell.width,
+            draft_length="auto" if cell.width == CHOSEN else self.draft_length,
+            draft_width="auto" if cell.width == CHOSEN else cell.width,
             rule=cell.rule,
             top_logprobs=self.top_logprobs,
         )
         return [
-            Ask(prompt, options, 7 + i, self.eos_ids, self.decoder(prompt))
+            Ask(prompt, options, 7 + i, self.eos_ids, self.decoder(prompt), prediction=prompt)
             for i, prompt in enumerate(self.prompts)
         ]
 
@@ -259,8 +264,12 @@ def _idle(drafts: Mapping[Cell, int]) -> list[Cell]:
     return [
         cell
         for cell, drafted in drafts.items()
-        if not drafted and not (cell.drafter in _LATE and of_drafter[cell.drafter])
+        if not drafted and not (_is_late(cell) and of_drafter[cell.drafter])
     ]
+
+
+def _is_late(cell: Cell) -> bool:
+    return cell.width == CHOSEN or cell.drafter in _LATE
 
 
 def _written(

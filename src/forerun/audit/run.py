@@ -11,7 +11,7 @@ from forerun.audit.certificate import Certificate
 from forerun.audit.checks import first_problem
 from forerun.audit.coins import coin_problems, twin_problems
 from forerun.audit.grid import law_cases
-from forerun.audit.identity import Cell, Stage, compare, exact_cells
+from forerun.audit.identity import CHOSEN, Cell, Stage, compare, exact_cells, grid
 from forerun.audit.mutant_table import MUTANTS
 from forerun.audit.mutants import can_show, try_mutant
 from forerun.audit.paths import match_cases
@@ -19,7 +19,9 @@ from forerun.audit.row_models import SHAPES, random_model
 from forerun.audit.rows import check_rows_of, random_subjects, subject_of
 from forerun.audit.sampler import sampler_tests
 from forerun.audit.stages import (
+    MERGED,
     PROMPTS,
+    chosen_cells,
     ending_cells,
     ending_stage,
     model_stage,
@@ -144,7 +146,7 @@ def _toys(thorough: bool, certificate: Certificate, tick: Tick) -> None:
 
 
 def _random_models(thorough: bool, certificate: Certificate, tick: Tick) -> None:
-    cells = exact_cells(tuple(DRAFTERS), (1, 3))
+    cells = [*exact_cells(tuple(DRAFTERS), (1, 3)), *chosen_cells()]
     shapes = SHAPES if thorough else SHAPES[:1]
     for i, shape in enumerate(shapes):
 
@@ -160,7 +162,7 @@ def _model(model: Model, thorough: bool, certificate: Certificate, tick: Tick) -
     length, prompts = (40, len(PROMPTS)) if thorough else (10, 1)
     stage = model_stage(model, length, prompts=prompts)
     tick(0.05)
-    cells = exact_cells(tuple(DRAFTERS), (1, 2))
+    cells = [*exact_cells(tuple(DRAFTERS), (1, 2)), *grid((MERGED,), (CHOSEN,))]
     certificate.real.add(compare(stage, cells, lambda share: tick(0.05 + 0.95 * share)))
 
 

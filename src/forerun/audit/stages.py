@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.audit.identity import ENDINGS, Cell, Stage, exact_cells, grid
+from forerun.audit.identity import CHOSEN, ENDINGS, Cell, Stage, exact_cells, grid
 from forerun.audit.worlds import Letters
 from forerun.core.noise import Noise
 from forerun.drafters.protocol import Drafter
@@ -20,7 +20,9 @@ from forerun.targets.table import open_target
 from forerun.targets.toy import ToyTarget
 
 __all__ = [
+    "MERGED",
     "PROMPTS",
+    "chosen_cells",
     "ending_cells",
     "ending_stage",
     "model_stage",
@@ -45,6 +47,7 @@ PROMPTS = (
 """What a real model goes on with: texts that drafters have something to copy from."""
 
 _MIXED = "lookup,bigram,random"  # the first that has a guess drafts
+MERGED = "prediction,suffix,recycle,bigram,lookup"  # all guess at each place
 
 
 def drafters_of(kit: DrafterKit) -> Callable[[str], Drafter | None]:
@@ -121,8 +124,14 @@ def _toy_stage(
 
 
 def toy_cells() -> list[Cell]:
-    """Return the whole grid of exact rules, with a mix of drafters."""
-    return [*exact_cells(tuple(DRAFTERS), _WIDTHS), *grid((_MIXED,), _WIDTHS)]
+    """Return the whole grid of exact rules, with mixes of drafters, and drafts that are chosen."""
+    whole = exact_cells(tuple(DRAFTERS), _WIDTHS)
+    return [*whole, *grid((_MIXED, MERGED), _WIDTHS), *chosen_cells()]
+
+
+def chosen_cells() -> list[Cell]:
+    """Return cells in which each round chooses what is drafted: nothing, a chain or a tree."""
+    return list(grid((*DRAFTERS, MERGED), (CHOSEN,)))
 
 
 def ending_cells(drafters: Sequence[str] = tuple(DRAFTERS)) -> Iterator[Cell]:
