@@ -94,6 +94,12 @@ def test_a_wrong_agreement_is_given_up() -> None:
     assert guesses(output, prediction) == [6]
 
 
+def test_a_short_wrong_agreement_is_given_up_too() -> None:
+    """Three tokens that stand far ahead by chance settle nothing yet."""
+    prediction = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert guesses([1, 2, 3, 4, 8, 9, 10, 5], prediction) == [6]
+
+
 def test_what_is_written_again_is_found_behind() -> None:
     """A whole stretch that agrees counts wherever it stands."""
     assert guesses([*EXPECTED[:20], *EXPECTED[2:10]]) == [EXPECTED[10]]

@@ -240,6 +240,13 @@ def test_where_coins_are_drawn_other_texts_are_not_asked(spec: str) -> None:
         write(drafter, [one], 25)
         runs.append((one.tokens, [fingerprint(draft, V) for draft in one.drafts]))
     assert runs[0] == runs[1]
+    assert isinstance(drafter, Guesser)
+    drafter.open(2, [*PROMPT, 3])
+    asked = Text(2, [*PROMPT, 3], TARGET, rule="tree").request()
+    cold = make(spec, V)
+    assert isinstance(cold, Guesser)
+    cold.open(2, [*PROMPT, 3])
+    assert list(drafter.place(asked).guesses(8)) == list(cold.place(asked).guesses(8))
 
 
 def test_the_longer_match_has_the_first_word() -> None:
