@@ -187,9 +187,10 @@ def test_rows_learned_further_on_are_rolled_back() -> None:
     drafter = taught(target, text, [0] * 30)
     memory = drafter._memory(1)
     before = {key: row.learned for key, row in memory.by_two.items()}
-    length = sorted(before.values())[len(before) // 2] - 1  # the next row is to go
+    length = sorted(row.learned for row in memory.by_one.values())[-1] - 1  # that row is to go
     drafter.rollback(1, length)
     assert {k: r.learned for k, r in memory.by_two.items()} == {
         key: learned for key, learned in before.items() if learned <= length
     }
     assert 0 < len(memory.by_two) < len(before)
+    assert all(row.learned <= length for row in memory.by_one.values())

@@ -241,11 +241,11 @@ def test_where_coins_are_drawn_other_texts_are_not_asked(spec: str) -> None:
         runs.append((one.tokens, [fingerprint(draft, V) for draft in one.drafts]))
     assert runs[0] == runs[1]
     assert isinstance(drafter, Guesser)
-    drafter.open(2, [*PROMPT, 3])
-    asked = Text(2, [*PROMPT, 3], TARGET, rule="tree").request()
+    drafter.open(2, PROMPT)
+    asked = Text(2, PROMPT, TARGET, rule="tree").request()
     cold = make(spec, V)
     assert isinstance(cold, Guesser)
-    cold.open(2, [*PROMPT, 3])
+    cold.open(2, PROMPT)
     assert list(drafter.place(asked).guesses(8)) == list(cold.place(asked).guesses(8))
 
 

@@ -185,6 +185,7 @@ class Recycle(Follower[Rows]):
         """Return a comb that ends where no row is known."""
         if request.coins is None:
             return grow(self._place(memory, request), request)
+        self._tenants[request.sequence] = request.tenant
         comb = Comb(request, self.name)
         before, token = _last_two(request.tokens)
         while comb.grows and (row := _find(memory, None, before, token)[0]) is not None:
@@ -242,11 +243,8 @@ class Recycle(Follower[Rows]):
             memory.learn(before, token, Row(tokens, logits, rest, learned))
 
     def _place(self, memory: Rows, request: DraftRequest) -> _After:
-        others = None
-        if self._most:
-            self._tenants[request.sequence] = request.tenant
-            if request.noise is not None:
-                others = self._shared.get(request.tenant)
+        self._tenants[request.sequence] = request.tenant
+        others = None if request.noise is None else self._shared.get(request.tenant)
         ranker = Ranker(request, self.name)
         pair = _last_two(request.tokens)
         return _After((memory, others), ranker, pair, len(request.tokens), request.state)
