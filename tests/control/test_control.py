@@ -88,8 +88,8 @@ def test_costs_are_asked_for_when_something_is_to_be_chosen() -> None:
 
 def test_where_passes_cost_something_else_they_are_measured_again() -> None:
     """Before the next text that runs alone, not in the middle of one."""
-    costs = Costs()
-    control = Control(TARGET, costs)
+    costs, now = Costs(), [0.0]
+    control = Control(TARGET, costs, lambda: now[0])
     drafter = opened(control)
     chosen(control, drafter)
     for _ in range(200):
@@ -102,6 +102,10 @@ def test_where_passes_cost_something_else_they_are_measured_again() -> None:
     control.free(0)
     control.free(1)
     control.open(2)
+    assert costs.asked == [False]  # so soon they would show the same
+    control.free(2)
+    now[0] = 1000.0
+    control.open(3)
     assert costs.asked == [False, True]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,6 +20,7 @@ __all__ = ["Control", "RoundTimes"]
 _MOST_NODES = 31  # of one text
 _MOST_ROWS = 256  # of a pass
 _GAIN = 0.1
+_BELIEVED = 300.0  # seconds for which a measurement stands
 _PATIENCE, _LONGEST_PAUSE = 4, 8  # rounds in vain for each round of pause
 
 
@@ -62,10 +64,17 @@ class Control:
         curve: Gives what they cost, when something is first to be chosen, and again where passes
             have shown it to be wrong: then it is told that it must measure. By default they are
             timed each time.
+        clock: Seconds, for how long ago they were measured.
     """
 
-    def __init__(self, target: Target, curve: Callable[[bool], CostCurve] | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        curve: Callable[[bool], CostCurve] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._find_curve = curve or (lambda again: measure(target))
+        self._clock, self._found = clock, 0.0
         self._curve: CostCurve | None = None
         self._experience = Estimates()
         self._texts: dict[int, _Text] = {}
@@ -75,7 +84,7 @@ class Control:
     def curve(self) -> CostCurve:
         """What passes cost."""
         if self._curve is None:
-            self._curve = self._find_curve(False)
+            self._curve, self._found = self._find_curve(False), self._clock()
         return self._curve
 
     def forget(self) -> None:
@@ -83,10 +92,14 @@ class Control:
         self._experience = Estimates()
 
     def open(self, sequence: int) -> None:
-        """Follow a new text; where passes have shown another cost, time them before its first."""
+        """Follow a new text; where passes have shown another cost, time them before its first.
+
+        Not often: on a busy machine they would show another one each time.
+        """
         self._texts[sequence] = _Text(Estimates(self._experience))
-        if self._curve is not None and self._curve.is_stale and len(self._texts) == 1:
-            self._curve = self._find_curve(True)
+        is_old = self._clock() - self._found > _BELIEVED
+        if self._curve is not None and is_old and self._curve.is_stale and len(self._texts) == 1:
+            self._curve, self._found = self._find_curve(True), self._clock()
 
     def free(self, sequence: int) -> None:
         """Stop following a text."""
