@@ -258,13 +258,16 @@ def test_the_longer_match_has_the_first_word() -> None:
     for sequence, (tokens, first, second) in enumerate(
         [([2, 3, 5, 1, 2, 3], 6, 5), ([0, 1, 2, 3, 5, 0, 1, 2, 3], 5, 6)]
     ):
-        one = Text(sequence, tokens, TARGET)
+        one = Text(sequence, tokens, TARGET, sampling=Sampling())
         drafter.open(sequence, tokens)
         guesses = drafter.place(one.request()).guesses(8)
         assert [guess.token for guess in guesses[:2]] == [first, second]
         own = 1.0 - discount(2) if first == 6 else 1.0 - discount(4)
         assert guesses[0].confidence == pytest.approx(own)
         assert sum(guess.confidence for guess in guesses) <= 1.0
+        hot = drafter.place(Text(sequence, tokens, TARGET).request()).guesses(8)
+        assert [guess.token for guess in hot] == [guess.token for guess in guesses]
+        assert hot[0].confidence == pytest.approx(own / 3.5)  # sampled text repeats itself less
 
 
 def test_what_most_texts_went_on_with_comes_first() -> None:
