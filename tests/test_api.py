@@ -20,6 +20,7 @@ from forerun.drafters import table
 from forerun.drafters.memory import Memoryless
 from forerun.drafters.protocol import Drafter, DraftRequest
 from forerun.errors import (
+    DownloadError,
     EngineError,
     OptionError,
     PromptError,
@@ -538,3 +539,22 @@ def test_a_prediction_is_followed_and_changes_nothing(lm: LanguageModel) -> None
         assert result.token_ids == plain.token_ids
         passes[name] = result.stats.passes
     assert passes["right"] < passes["none"] == 30
+
+
+def test_what_passes_cost_needs_no_file_and_no_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose file is gone, or a user without a home, drafts all the same."""
+
+    def nowhere() -> Path:
+        raise DownloadError("The cache folder is not known.", "Name one.")
+
+    path = Tiny(layers=1).write(tmp_path / "tiny.gguf")
+    gone, homeless = forerun.load(str(path)), forerun.load(str(path))
+    plain = gone.generate(PROMPT, drafter="none", max_tokens=9).token_ids
+    with monkeypatch.context() as patch:
+        patch.setattr("forerun.api.cache_folder", nowhere)
+        assert homeless.generate(PROMPT, drafter="suffix", max_tokens=9).token_ids == plain
+    path.unlink()
+    assert gone.generate(PROMPT, drafter="suffix", max_tokens=9).token_ids == plain
+    assert gone.pass_cost()[1] == 1.0

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from forerun.config import Generation, Loading
 from forerun.control.control import Control
-from forerun.control.cost import CostCurve
+from forerun.control.cost import CostCurve, measure
 from forerun.control.cost_cache import cost_key, remembered_costs
 from forerun.drafters.corpus import Corpus, read_corpus
 from forerun.drafters.protocol import Drafter
@@ -33,6 +33,7 @@ from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_dra
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
 from forerun.errors import (
+    DownloadError,
     OptionError,
     PromptError,
     TemplateError,
@@ -358,8 +359,15 @@ class LanguageModel:
 
     def _pass_costs(self, again: bool) -> CostCurve:
         """Return what this target's passes cost on this machine, measured if they never were."""
-        key = cost_key(self.model, self.target, self.loading)
-        return remembered_costs(self.target, key, cache_folder() / "costs", again=again)
+        try:
+            key = cost_key(self.model, self.target, self.loading)
+            folder = cache_folder() / "costs"
+        except (
+            OSError,
+            DownloadError,
+        ):  # the model's file is gone, or there is no place to keep it
+            return measure(self.target)
+        return remembered_costs(self.target, key, folder, again=again)
 
     def _open_draft_model(self) -> Target:
         """Return the draft model, opened once."""
