@@ -216,7 +216,8 @@ class Speculation(Options):
     draft_length: DraftLength = Field(
         "auto",
         description="Most tokens drafted one after the other before each pass; 0 is off, 'auto' "
-        "chooses each time what pays, by the measured cost of a pass and the guesses' worth.",
+        "chooses each time what pays, by the measured cost of a pass and the guesses' worth; under "
+        "a rule that draws coins it is 5.",
     )
     draft_width: DraftWidth = Field(
         "auto",
@@ -227,7 +228,8 @@ class Speculation(Options):
         None,
         max_length=16_000_000,
         description="The output that is expected, such as a file before a small edit, for drafter "
-        "'prediction' to follow. A hint: it changes the time a text takes, never the text.",
+        "'prediction' to follow; on the command line the text, or the name of a file that is "
+        "there. A hint: it changes the time a text takes, never the text.",
     )
     tenant: str = Field(
         "",

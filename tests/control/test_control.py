@@ -69,21 +69,34 @@ def chosen(control: Control, drafter: Loop, sequence: int = 0) -> Draft:
 
 def opened(control: Control) -> Loop:
     """Return a drafter that follows text 0."""
-    control.open(0)
+    control.open(0, chooses=True)
     return Loop()
 
 
-def test_costs_are_asked_for_when_something_is_to_be_chosen() -> None:
-    """Once; plain decoding never waits for them."""
+def test_costs_are_found_out_before_the_first_text_that_needs_them() -> None:
+    """Once, and not in a round; a text that leaves nothing open never waits for them."""
     costs = Costs()
     control = Control(TARGET, costs)
-    control.open(0)
-    control.clock(1, 0, 10, RoundTimes(0, 0, 1.0, 0))
+    control.open(0, chooses=False)
+    control.clock(1, 0, 10, RoundTimes(0, 0, 1.0, 0, 0))
     assert costs.asked == []
-    drafter = Loop()
-    chosen(control, drafter)
-    chosen(control, drafter)
+    control.open(1, chooses=True)
     assert costs.asked == [False]
+    control.open(2, chooses=True)
+    chosen(control, Loop(), 2)
+    assert costs.asked == [False]
+
+
+def test_a_drafters_own_time_is_counted_once() -> None:
+    """What drafting takes is the drafter's cost per token, and not the rest of the round too."""
+    control = Control(TARGET, Costs())
+    control.open(0, chooses=True)
+    before = control.length(0, 8, 1, 16)
+    for _ in range(100):
+        control.clock(
+            9, 8, 16, RoundTimes(drafting=80.0, choice=0, passing=1.0, rest=0, learning=0)
+        )
+    assert control.length(0, 8, 1, 16) == before > 0
 
 
 def test_where_passes_cost_something_else_they_are_measured_again() -> None:
@@ -93,19 +106,19 @@ def test_where_passes_cost_something_else_they_are_measured_again() -> None:
     drafter = opened(control)
     chosen(control, drafter)
     for _ in range(200):
-        control.clock(1, 0, 200, RoundTimes(0, 0, 1.0, 0))
-        control.clock(32, 31, 200, RoundTimes(0, 0, 9.0, 0))
+        control.clock(1, 0, 200, RoundTimes(0, 0, 1.0, 0, 0))
+        control.clock(32, 31, 200, RoundTimes(0, 0, 9.0, 0, 0))
     chosen(control, drafter)
     assert costs.asked == [False]
-    control.open(1)
+    control.open(1, chooses=True)
     assert costs.asked == [False]
     control.free(0)
     control.free(1)
-    control.open(2)
+    control.open(2, chooses=True)
     assert costs.asked == [False]  # so soon they would show the same
     control.free(2)
     now[0] = 1000.0
-    control.open(3)
+    control.open(3, chooses=True)
     assert costs.asked == [False, True]
 
 
@@ -122,8 +135,8 @@ def test_what_is_around_the_pass_counts_too() -> None:
     drafter = opened(control)
     before = len(chosen(control, drafter))
     for _ in range(300):
-        control.clock(1, 0, 16, RoundTimes(0, 0, 1.0, 0.1))
-        control.clock(9, 8, 16, RoundTimes(0, 0, 1.0, 8.1))
+        control.clock(1, 0, 16, RoundTimes(0, 0, 1.0, 0.1, 0))
+        control.clock(9, 8, 16, RoundTimes(0, 0, 1.0, 8.1, 0))
     assert len(chosen(control, drafter)) < before / 2
 
 
@@ -158,11 +171,11 @@ def test_what_texts_taught_is_forgotten_on_demand() -> None:
         wrong = (*LOOP, 7)
         control.learn(Outcome(0, draft, (), wrong, 1, np.zeros((1, 9), np.float32)), 0.0)
     control.free(0)
-    control.open(0)
+    control.open(0, chooses=True)
     assert len(chosen(control, drafter)) < before
     control.free(0)
     control.forget()
-    control.open(0)
+    control.open(0, chooses=True)
     assert len(chosen(control, drafter)) == before
     assert costs.asked == [False]
 
@@ -190,3 +203,35 @@ def test_a_text_in_which_nothing_pays_is_asked_about_less_and_less() -> None:
     while len(rounds) < 430:
         rounds.append(len(chosen(control, Counting())))
     assert places[-10:] == list(range(420, 430))
+
+
+def test_a_node_must_pay_for_all_that_wait_for_it() -> None:
+    """What is worth a row when a text is alone delays fifty others; beside 300 rows, nothing is."""
+    control = Control(TARGET, Costs(0.04))
+    drafter = opened(control)
+
+    def size(rows: int, others: int) -> int:
+        request = replace(Text(0, LOOP, TARGET, budget=(20, 8)).request(), sequence=0)
+        return len(control.choose([(request, drafter)], rows, others, 16).drafts[0])
+
+    assert size(1, 0) > 0
+    assert size(51, 0) > 0
+    assert size(51, 50) < size(51, 0)
+    assert size(300, 0) == 0
+
+
+def test_no_tenant_learns_from_anothers_texts() -> None:
+    """What made one tenant's guesses dear leaves the next one's as they were; its own does not."""
+    control = Control(TARGET, Costs(0.3))
+    drafter = Loop()
+    control.open(0, "alice", chooses=True)
+    before = len(chosen(control, drafter))
+    for _ in range(80):
+        draft = chosen(control, drafter)
+        control.learn(Outcome(0, draft, (), (*LOOP, 7), 1, np.zeros((1, 9), np.float32)), 0.0)
+    control.open(1, "bob", chooses=True)
+    control.open(2, "alice", chooses=True)
+    assert len(chosen(control, drafter, 1)) == before > len(chosen(control, drafter, 2))
+    for tenant in range(70):
+        control.open(3 + tenant, str(tenant), chooses=True)
+    assert len(control._experience) == 64

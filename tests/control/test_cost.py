@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.control.cost import KNOTS, CostCurve, measure
+from forerun.errors import NotEnoughMemoryError
 from forerun.targets.toy import ToyTarget
 
 
@@ -122,3 +123,24 @@ def test_times_that_differ_are_told_as_unsteady() -> None:
 
     shaky = measure(Disturbed(clock, 0.004, 0.0003), 0.8, clock)
     assert (steady.is_steady, shaky.is_steady) == (True, False)
+
+
+def test_passes_that_memory_refuses_are_left_out() -> None:
+    """The curve goes on from those that fit; where not even one row fits, that is said."""
+    clock = Clock()
+
+    class Small(Slow):
+        most = 8
+
+        def score(self, rows, *, logits=None, layers=()):  # type: ignore[no-untyped-def]
+            if len(rows) > self.most:
+                raise NotEnoughMemoryError("So many rows need more memory.", "Score fewer.")
+            return super().score(rows, logits=logits, layers=layers)
+
+    target = Small(clock, 0.004, 0.0003)
+    assert list(measure(target, 0.8, clock).measured) == [1, 2, 3, 4, 6, 8]
+    assert not target._sequences
+    target.most = 0
+    with pytest.raises(NotEnoughMemoryError):
+        measure(target, 0.8, clock)
+    assert not target._sequences

@@ -6,6 +6,7 @@ import pytest
 
 from forerun.control.estimates import Estimates, kind_of
 from forerun.drafters.protocol import Guess
+from forerun.errors import EngineError
 
 
 def guess(confidence: float = 0.5, drafter: str = "a", rank: int = 0, token: int = 1) -> Guess:
@@ -66,3 +67,10 @@ def test_a_text_learns_from_those_before_it_and_more_from_itself() -> None:
     for _ in range(50):
         learn(hard, guess(0.2), 2)
     assert hard.probability(guess(0.2)) < 0.25 < easy.probability(guess(0.2))
+
+
+@pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan"), float("inf")])
+def test_a_confidence_that_is_no_probability_is_refused_by_name(confidence: float) -> None:
+    """It would spoil every comparison after it."""
+    with pytest.raises(EngineError, match=r"'wild'.*confidence"):
+        Estimates().judge([guess(confidence, "wild")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from forerun.control.cost import CostCurve
+from forerun.control.cost import MOST_ROWS, CostCurve
 from forerun.core.noise import philox
 
 __all__ = ["WaveringCosts"]
@@ -28,7 +28,7 @@ class WaveringCosts(CostCurve):
         shape, slope, *_ = philox((next(self._asked), 0, 0, 0), (0, 0))
         rise = (0.0, 30.0, 300.0, 3000.0)[shape % _SHAPES] * (1 + slope % 3)
         step = 1 + (slope >> 8) % 8
-        return [1000.0 + rise * ((rows - 1) // step) for rows in range(257)]
+        return [1000.0 + rise * ((rows - 1) // step) for rows in range(MOST_ROWS + 1)]
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
         """Learn nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,8 +19,8 @@ from forerun.targets.protocol import Target
 __all__ = ["Control", "RoundTimes"]
 
 _MOST_NODES = 31  # of one text
-_MOST_ROWS = 256  # of a pass
 _GAIN = 0.1
+_TENANTS = 64  # whose experience is kept, those that wrote last
 _BELIEVED = 300.0  # seconds for which a measurement stands
 _PATIENCE, _LONGEST_PAUSE = 4, 8  # rounds in vain for each round of pause
 
@@ -28,16 +29,18 @@ class RoundTimes(NamedTuple):
     """How long a round took, in seconds, by part.
 
     Attributes:
-        drafting: Drafters that draft by themselves, and what all learn of the round.
+        drafting: Drafters that draft by themselves.
         choice: Asking places, and growing trees.
         passing: The target's pass.
         rest: Verifying, writing, committing.
+        learning: What drafters and the choice learn of the round.
     """
 
     drafting: float
     choice: float
     passing: float
     rest: float
+    learning: float
 
 
 @dataclass(slots=True)
@@ -61,9 +64,9 @@ class Control:
 
     Args:
         target: Whose passes are paid for.
-        curve: Gives what they cost, when something is first to be chosen, and again where passes
-            have shown it to be wrong: then it is told that it must measure. By default they are
-            timed each time.
+        curve: Gives what they cost, before the first text with something to choose, and again where
+            passes have shown it to be wrong: then it is told that it must measure. By default they
+            are timed each time.
         clock: Seconds, for how long ago they were measured.
     """
 
@@ -76,7 +79,7 @@ class Control:
         self._find_curve = curve or (lambda again: measure(target))
         self._clock, self._found = clock, 0.0
         self._curve: CostCurve | None = None
-        self._experience = Estimates()
+        self._experience: OrderedDict[str, Estimates] = OrderedDict()
         self._texts: dict[int, _Text] = {}
         self._rest, self._asking = _Line(), _Line()
 
@@ -89,16 +92,25 @@ class Control:
 
     def forget(self) -> None:
         """Forget what texts have taught, but not what passes cost."""
-        self._experience = Estimates()
+        self._experience.clear()
 
-    def open(self, sequence: int) -> None:
-        """Follow a new text; where passes have shown another cost, time them before its first.
+    def open(self, sequence: int, tenant: str = "", *, chooses: bool) -> None:
+        """Follow a new text; see to it that costs are known before its first round.
 
-        Not often: on a busy machine they would show another one each time.
+        Where passes have shown another cost they are timed again, but not often: on a busy machine
+        they would show another one each time.
+
+        Args:
+            sequence: Its name.
+            tenant: Whose it is: the worth of guesses is learned from this tenant's texts alone.
+            chooses: Whether its drafts are chosen; a text that leaves nothing open waits for
+                nothing.
         """
-        self._texts[sequence] = _Text(Estimates(self._experience))
+        self._texts[sequence] = _Text(Estimates(self._experience_of(tenant)))
+        if not chooses:
+            return
         is_old = self._clock() - self._found > _BELIEVED
-        if self._curve is not None and is_old and self._curve.is_stale and len(self._texts) == 1:
+        if is_old and self.curve.is_stale and len(self._texts) == 1:
             self._curve, self._found = self._find_curve(True), self._clock()
 
     def free(self, sequence: int) -> None:
@@ -138,8 +150,7 @@ class Control:
                 text.growth = Growth(drafter.place(request), text.estimates, request)
                 growths.append(text.growth)
                 growing.append(place)
-        most = min(_MOST_NODES * len(growths), max(_MOST_ROWS - rows, 0))
-        off, *_ = seconds = self._seconds(rows, context, most)
+        off, *_ = seconds = self._seconds(rows, context, _MOST_NODES * len(growths))
         if growths:
             seconds = [time + self._asking.at(nodes) for nodes, time in enumerate(seconds)]
         paused = len(asked) - len(growths)
@@ -171,12 +182,20 @@ class Control:
         """Learn what a round took: its pass, and all that is around it."""
         if self._curve is not None:
             self._curve.observe(rows, context, times.passing)
-            self._rest.learn(nodes, times.drafting + times.rest)
+            self._rest.learn(nodes, times.rest + times.learning)
             if times.choice:
                 self._asking.learn(nodes, times.choice)
 
+    def _experience_of(self, tenant: str) -> Estimates:
+        """Return what earlier texts of a tenant taught; of tenants, the last are remembered."""
+        experience = self._experience.setdefault(tenant, Estimates())
+        self._experience.move_to_end(tenant)
+        if len(self._experience) > _TENANTS:
+            self._experience.popitem(last=False)
+        return experience
+
     def _seconds(self, rows: int, context: int, most: int) -> list[float]:
-        """Return what the round takes by nodes, from 0 to `most`, besides `rows`."""
+        """Return what the round takes by nodes besides `rows`: up to `most`, or to MOST_ROWS."""
         passes = self.curve.seconds(context)[rows : rows + most + 1] or [1.0]
         return [seconds + self._rest.at(nodes) for nodes, seconds in enumerate(passes)]
 

@@ -14,15 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from forerun.errors import NotEnoughMemoryError
 from forerun.targets.protocol import Row, Target
 
-__all__ = ["KNOTS", "CostCurve", "measure"]
+__all__ = ["KNOTS", "MOST_ROWS", "CostCurve", "measure"]
 
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Rows whose passes are timed; between them the curve is straight."""
 
-_MOST = 256
-_ROWS = np.arange(_MOST + 1)
+MOST_ROWS = 256
+"""Rows up to which a pass's cost is told; a pass that has more gets no drafts besides."""
+
+_ROWS = np.arange(MOST_ROWS + 1)
 _LEVEL_GAIN = 0.1  # how much of a pass's surprise is held to be the machine's or the context's
 _SHAPE_GAIN = 0.04  # and how much to be that of its number of rows
 _CALM = 1.6  # a pass that took more than this times what was expected was disturbed
@@ -77,7 +80,7 @@ class CostCurve:
             context: Most tokens that one of its sequences held.
             seconds: What it took.
         """
-        if not 1 <= rows <= _MOST:
+        if not 1 <= rows <= MOST_ROWS:
             return
         bucket = _bucket(context)
         surprise = math.log(min(max(seconds / self.seconds(context)[rows], 1 / _CALM), _CALM))
@@ -131,7 +134,14 @@ def measure(
                 worst = max((max(times) for times in timed.values()), default=0.0)
                 if 1 in timed and clock() + 2 * worst > ends:
                     return _curve(timed)
-                timed.setdefault(rows, []).append(_one_pass(target, sequence, rows, clock))
+                try:
+                    taken = _one_pass(target, sequence, rows, clock)
+                except NotEnoughMemoryError:
+                    if rows == 1:
+                        raise
+                    knots = [fewer for fewer in knots if fewer < rows]
+                    break
+                timed.setdefault(rows, []).append(taken)
         return _curve(timed)
     finally:
         target.free(sequence)
@@ -164,4 +174,4 @@ def _one_pass(target: Target, sequence: int, rows: int, clock: Callable[[], floa
     chain = [Row(sequence, 0, start + i, i - 1) for i in range(rows)]
     begun = clock()
     target.score(chain)
-    return clock() - begun
+    return max(clock() - begun, 1e-9)  # a coarse clock may not have moved

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable
 
 from forerun.drafters.protocol import Guess
+from forerun.errors import EngineError
 
 __all__ = ["Estimates", "Kind", "kind_of"]
 
@@ -24,6 +25,7 @@ _OWN_WORD = 6.0  # guesses that a drafter's own word counts as
 _OTHERS_WORD = 12.0  # guesses that the experience of earlier texts counts as
 _FADING = 0.995
 _CLASSES = 1.15  # classes of confidence to a unit of log-odds
+_CERTAIN = 1.0 + 1e-9  # sums of shares may be rounded up
 _LEAST = 1e-3  # nothing is impossible, and nothing certain
 
 
@@ -59,13 +61,19 @@ class Estimates:
         return probability
 
     def judge(self, guesses: Iterable[Guess]) -> list[tuple[float, Kind]]:
-        """Return how likely each guess is to be the target's token, in (0, 1), and its kind."""
+        """Return how likely each guess is to be the target's token, in (0, 1), and its kind.
+
+        Raises:
+            EngineError: A guess's confidence is no probability.
+        """
         own = self._tallies
         others = {} if self._before is None else self._before._tallies
         judged = []
         for guess in guesses:
-            kind = kind_of(guess)
             belief = guess.confidence
+            if not 0.0 <= belief <= _CERTAIN:  # nor is NaN
+                raise EngineError(f"Drafter {guess.drafter!r} guesses with confidence {belief}.")
+            kind = kind_of(guess)
             belief = (
                 _LEAST if belief < _LEAST else 1.0 - _LEAST if belief > 1.0 - _LEAST else belief
             )

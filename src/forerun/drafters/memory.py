@@ -12,7 +12,7 @@ from forerun.core.tree import Draft
 from forerun.drafters.protocol import DraftRequest, Outcome
 from forerun.errors import EngineError
 
-__all__ = ["Follower", "Memory", "Memoryless"]
+__all__ = ["Follower", "Leaving", "Memory", "Memoryless"]
 
 
 class Memory(Protocol):
@@ -101,6 +101,39 @@ class Follower(ABC, Generic[M]):
         if sequence not in self._memories:
             raise EngineError(f"Drafter {self.name} does not follow text {sequence}.")
         return self._memories[sequence]
+
+
+class Leaving(Follower[M]):
+    """A drafter whose texts, when they are freed, are left to later texts of the same tenant.
+
+    A text belongs to the tenant of its requests; one that no draft was asked for is nobody's.
+    """
+
+    def __init__(self, remember: Callable[[], M]) -> None:
+        super().__init__(remember)
+        self._tenants: dict[int, str] = {}
+
+    @abstractmethod
+    def leave(self, tenant: str, memory: M) -> None:
+        """Keep what a text has taught, for the tenant's later texts."""
+
+    def owned(self, request: DraftRequest) -> None:
+        """Note whose text a request is about."""
+        self._tenants[request.sequence] = request.tenant
+
+    def fork(self, sequence: int, new: int) -> None:
+        """Follow text `new`, which has been `sequence` until now."""
+        super().fork(sequence, new)
+        if sequence in self._tenants:
+            self._tenants[new] = self._tenants[sequence]
+
+    def free(self, sequence: int) -> None:
+        """Stop following the text; its tenant's later texts may guess from it."""
+        memory = self._memory(sequence)
+        super().free(sequence)
+        tenant = self._tenants.pop(sequence, None)
+        if tenant is not None:
+            self.leave(tenant, memory)
 
 
 class Memoryless(ABC):

@@ -21,7 +21,7 @@ from forerun.core.tree import ROOT, Draft
 from forerun.core.warp import State
 from forerun.drafters.comb import Comb
 from forerun.drafters.grow import grow
-from forerun.drafters.memory import Follower
+from forerun.drafters.memory import Leaving
 from forerun.drafters.protocol import DraftRequest, Guess, Outcome
 from forerun.drafters.ranked import Listed, Ranker
 from forerun.drafters.table import DrafterKit
@@ -160,7 +160,7 @@ class _After:
         return _After(self._sources, self._ranker, pair, self._position + 1, state)
 
 
-class Recycle(Follower[Rows]):
+class Recycle(Leaving[Rows]):
     """Its law after a token is what the target's last row for that token said.
 
     A text's rows become its tenant's when it is freed. Under rules that draw coins those are not
@@ -179,13 +179,12 @@ class Recycle(Follower[Rows]):
         self._threads = kit.threads
         self._most = 0 if kit.store is None else kit.store.most // _TOKENS_A_ROW
         self._shared: OrderedDict[str, Rows] = OrderedDict()
-        self._tenants: dict[int, str] = {}
 
     def guess(self, memory: Rows, request: DraftRequest) -> Draft:
         """Return a comb that ends where no row is known."""
         if request.coins is None:
             return grow(self._place(memory, request), request)
-        self._tenants[request.sequence] = request.tenant
+        self.owned(request)
         comb = Comb(request, self.name)
         before, token = _last_two(request.tokens)
         while comb.grows and (row := _find(memory, None, before, token)[0]) is not None:
@@ -200,18 +199,9 @@ class Recycle(Follower[Rows]):
         """Return what is known to follow the text's last two tokens."""
         return self._place(self._in_step(request.sequence, request.tokens), request)
 
-    def fork(self, sequence: int, new: int) -> None:
-        """Follow text `new`, which has been `sequence` until now."""
-        super().fork(sequence, new)
-        if sequence in self._tenants:
-            self._tenants[new] = self._tenants[sequence]
-
-    def free(self, sequence: int) -> None:
-        """Stop following the text; its tenant's later texts may guess from its rows."""
-        memory = self._memory(sequence)
-        super().free(sequence)
-        tenant = self._tenants.pop(sequence, None)
-        if tenant is None or not self._most:
+    def leave(self, tenant: str, memory: Rows) -> None:
+        """Keep the text's rows; of tenants, those that wrote last are kept."""
+        if not self._most:
             return
         self._shared.setdefault(tenant, Rows()).add(memory, self._most)
         self._shared.move_to_end(tenant)
@@ -243,7 +233,7 @@ class Recycle(Follower[Rows]):
             memory.learn(before, token, Row(tokens, logits, rest, learned))
 
     def _place(self, memory: Rows, request: DraftRequest) -> _After:
-        self._tenants[request.sequence] = request.tenant
+        self.owned(request)
         others = None if request.noise is None else self._shared.get(request.tenant)
         ranker = Ranker(request, self.name)
         pair = _last_two(request.tokens)

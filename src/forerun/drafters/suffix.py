@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from forerun.core.tree import Draft
 from forerun.drafters.automaton import SuffixAutomaton, discount
 from forerun.drafters.grow import grow
-from forerun.drafters.memory import Follower
+from forerun.drafters.memory import Leaving
 from forerun.drafters.protocol import DraftRequest, Guess
 from forerun.drafters.shelf import Copy, backwards
 from forerun.drafters.table import DrafterKit
@@ -88,7 +88,7 @@ def _shares(copies: Sequence[Copy]) -> tuple[_Weighed, int]:
     return [(ord(token) - 1, sure * weight) for token, weight in ranked], longest
 
 
-class Suffix(Follower[SuffixAutomaton]):
+class Suffix(Leaving[SuffixAutomaton]):
     """Follows the likeliest continuation of the longest match; at width w, the next w - 1 too.
 
     Where a continuation runs into the text's end it goes on from a shorter match, so a loop is
@@ -106,7 +106,6 @@ class Suffix(Follower[SuffixAutomaton]):
     def __init__(self, kit: DrafterKit) -> None:
         super().__init__(SuffixAutomaton)
         self._store = kit.store
-        self._tenants: dict[int, str] = {}
 
     def guess(self, memory: SuffixAutomaton, request: DraftRequest) -> Draft:
         """Return a comb of points."""
@@ -116,28 +115,18 @@ class Suffix(Follower[SuffixAutomaton]):
         """Return the longest matches."""
         return self._match(self._in_step(request.sequence, request.tokens), request)
 
-    def fork(self, sequence: int, new: int) -> None:
-        """Follow text `new`, which has been `sequence` until now."""
-        super().fork(sequence, new)
-        if sequence in self._tenants:
-            self._tenants[new] = self._tenants[sequence]
-
-    def free(self, sequence: int) -> None:
-        """Stop following the text; its tenant's later texts may guess from it."""
-        memory = self._memory(sequence)
-        super().free(sequence)
-        tenant = self._tenants.pop(sequence, None)
-        # A text that no draft was asked for is nobody's.
-        if self._store is not None and tenant is not None:
+    def leave(self, tenant: str, memory: SuffixAutomaton) -> None:
+        """Put the text into the store."""
+        if self._store is not None:
             self._store.learn(tenant, [memory.tokens])
 
     def _match(self, memory: SuffixAutomaton, request: DraftRequest) -> _Match:
         store, state = self._store, memory.match
         copies: list[Copy] = []
-        if store is not None:
-            self._tenants[request.sequence] = request.tenant
-            if request.noise is not None and memory.length(state) < _ENOUGH:
-                copies = store.find(request.tenant, backwards(memory.tokens), _COPIES)
+        self.owned(request)
+        asks = request.noise is not None and memory.length(state) < _ENOUGH
+        if store is not None and asks:
+            copies = store.find(request.tenant, backwards(memory.tokens), _COPIES)
         return _Match(
             memory, state, copies, 1.0 / (1.0 + _DOUBT * request.warp.sampling.temperature)
         )

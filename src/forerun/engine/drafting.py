@@ -25,7 +25,8 @@ class Drafts:
         drafts: One for each request.
         reached: Of each draft's nodes, the probability to stay in the text; empty where nobody
             reckoned it.
-        own_seconds: What each request's drafter took to draft by itself.
+        own_seconds: What each request's drafter took to draft by itself; texts that were drafted
+            for together share it.
         choice_seconds: What asking for guesses and choosing among them took.
         expected_seconds: What the round is expected to take; 0 if nothing was to be chosen.
     """
@@ -43,13 +44,8 @@ class Drafts:
 
 
 def guesser_of(request: Request, drafter: Drafter | None) -> Guesser | None:
-    """Return the drafter if each round is to choose which of its guesses are scored, and how many.
-
-    A rule that draws coins doesn't get that: what a coin is for must not hang on how fast a pass
-    was, or a seed would no longer give the same text.
-    """
-    free = request.options.draft_length == "auto" and request.rule.draws_from == "noise"
-    return drafter if free and isinstance(drafter, Guesser) else None
+    """Return the drafter if each round is to choose which of its guesses are scored."""
+    return drafter if request.is_free and isinstance(drafter, Guesser) else None
 
 
 def draft_round(
@@ -67,24 +63,17 @@ def draft_round(
     """
     count = len(requests)
     made = Drafts([Draft()] * count, [()] * count, [0.0] * count)
-    context = max(len(request.tokens) for request in requests)
     for drafter in each_once(drafters):
         mine = [i for i, other in enumerate(drafters) if other is drafter]
         _by_itself(
             made, requests, [i for i in mine if requests[i].guesser is None], drafter, control
         )
-    chosen = [i for i, r in enumerate(requests) if r.guesser is not None and r.room > 0]
+    chosen = [
+        (i, r.guesser) for i, r in enumerate(requests) if r.guesser is not None and r.room > 0
+    ]
     if chosen:
         begun = time.perf_counter()
-        asked = [
-            (_ask(r, r.room, _width(r, free=True)), r.guesser)
-            for r in requests
-            if r.guesser is not None and r.room > 0
-        ]
-        choice = control.choose(asked, count + made.nodes, count - len(asked), context)
-        for place, draft, reached in zip(chosen, choice.drafts, choice.reached, strict=True):
-            made.drafts[place], made.reached[place] = draft, reached
-        made.expected_seconds = choice.seconds
+        _chosen(made, requests, chosen, control)
         made.choice_seconds = time.perf_counter() - begun
     return made
 
@@ -92,6 +81,26 @@ def draft_round(
 def each_once(drafters: Iterable[Drafter | None]) -> list[Drafter]:
     """Return the drafters, each once, in order."""
     return list({id(d): d for d in drafters if d is not None}.values())
+
+
+def _chosen(
+    made: Drafts,
+    requests: Sequence[Request],
+    chosen: Sequence[tuple[int, Guesser]],
+    control: Control,
+) -> None:
+    """Choose among the guesses for some requests, together."""
+    asked = []
+    for place, guesser in chosen:
+        request = requests[place]
+        asked.append((_ask(request, request.room, _width(request, free=True)), guesser))
+    context = _context(requests)
+    rows, others = len(requests) + made.nodes, len(requests) - len(asked)
+    choice = control.choose(asked, rows, others, context)
+    made.expected_seconds = choice.seconds
+    for i, (place, guesser) in enumerate(chosen):
+        _check_tokens(choice.drafts[i], asked[i][0], guesser)
+        made.drafts[place], made.reached[place] = choice.drafts[i], choice.reached[i]
 
 
 def _by_itself(
@@ -102,7 +111,7 @@ def _by_itself(
     control: Control,
 ) -> None:
     """Have one drafter draft for all of its requests that have room for a draft."""
-    context = max((len(requests[i].tokens) for i in mine), default=0)
+    context = _context(requests)
     lengths = {i: _length(requests[i], len(requests), context, control) for i in mine}
     places = [i for i in mine if lengths[i] > 0]
     if not places:
@@ -117,16 +126,19 @@ def _by_itself(
         )
     for place, request, draft in zip(places, asked, answers, strict=True):
         _check(draft, request, drafter)
-        made.drafts[place], made.own_seconds[place] = draft, seconds
+        made.drafts[place], made.own_seconds[place] = draft, seconds / len(places)
+
+
+def _context(requests: Sequence[Request]) -> int:
+    """Return how many tokens the longest text holds."""
+    return max(len(request.tokens) for request in requests)
 
 
 def _length(request: Request, rows: int, context: int, control: Control) -> int:
     asked = request.options.draft_length
-    if asked != "auto":
-        return min(asked, request.room)
-    if request.rule.draws_from == "coins":
-        return min(AUTO_DRAFT_LENGTH, request.room)
-    return control.length(request.name, request.room, rows, context)
+    if request.is_free:
+        return control.length(request.name, request.room, rows, context)
+    return min(AUTO_DRAFT_LENGTH if asked == "auto" else asked, request.room)
 
 
 def _width(request: Request, *, free: bool) -> int:
@@ -158,10 +170,15 @@ def _ask(request: Request, length: int, width: int) -> DraftRequest:
 
 def _check(draft: Draft, request: DraftRequest, drafter: Drafter) -> None:
     """Refuse a draft that would cost more than was asked for, or that can't be scored."""
-    for index, node in enumerate(draft.nodes):
-        if not 0 <= node.token < request.warp.vocab_size:
-            raise EngineError(f"Drafter {drafter.name!r} proposed token {node.token}.")
+    _check_tokens(draft, request, drafter)
+    for index in range(len(draft)):
         if draft.depth(index) > request.length or len(draft.children(index)) > request.width:
             raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
     if len(draft.children(ROOT)) > request.width:
         raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
+
+
+def _check_tokens(draft: Draft, request: DraftRequest, drafter: Drafter) -> None:
+    for node in draft.nodes:
+        if not 0 <= node.token < request.warp.vocab_size:
+            raise EngineError(f"Drafter {drafter.name!r} proposed token {node.token}.")

@@ -115,6 +115,15 @@ class Request:
         return self.tokens[len(self.prompt) :]
 
     @property
+    def is_free(self) -> bool:
+        """Whether each round may choose how much is drafted.
+
+        Not under a rule that draws coins: what a coin is for must not hang on how fast a pass was,
+        or a seed would no longer give the same text.
+        """
+        return self.options.draft_length == "auto" and self.rule.draws_from == "noise"
+
+    @property
     def room(self) -> int:
         """How long the next draft may be, so that nothing is drafted that can't be emitted."""
         return max(0, self.stop.left - 1)

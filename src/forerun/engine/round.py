@@ -64,10 +64,11 @@ def run_round(
     told = time.perf_counter()
     _observe(drafters, outcomes, made, control)
     times = RoundTimes(
-        drafting=drafted - begun - made.choice_seconds + time.perf_counter() - told,
+        drafting=drafted - begun - made.choice_seconds,
         choice=made.choice_seconds,
         passing=scored - drafted,
         rest=told - scored,
+        learning=time.perf_counter() - told,
     )
     context = max(len(request.tokens) for request in requests)
     control.clock(len(rows), made.nodes, context, times)
@@ -186,7 +187,7 @@ def _clock(requests: Sequence[Request], made: Drafts, times: RoundTimes) -> None
     for request in requests:
         stats = request.stats
         stats.seconds += sum(times)
-        stats.draft_seconds += times.drafting
+        stats.draft_seconds += times.drafting + times.learning
         stats.choice_seconds += times.choice
         stats.pass_seconds += times.passing
         stats.expected_seconds += made.expected_seconds

@@ -27,8 +27,8 @@ class Scheduler:
         drafter_for: Gives the drafter a request names, or None for plain decoding. The same
             spec gives the same drafter, which then follows many texts.
         max_batch: Most requests in one pass.
-        control: Chooses what is drafted; by default one that times the target's passes when
-            there is first something to choose.
+        control: Chooses what is drafted; by default one that times the target's passes before
+            the first text with something to choose.
 
     Raises:
         OptionError: `max_batch` is below 1.
@@ -131,7 +131,7 @@ class Scheduler:
             on_failure.callback(self.target.free, sequence)
             if drafter is not None:
                 drafter.open(request.name, request.tokens)
-                self.control.open(request.name)
+                self.control.open(request.name, request.options.tenant, chooses=request.is_free)
             on_failure.pop_all()
         request.sequence = sequence
         request.guesser = guesser_of(request, drafter)

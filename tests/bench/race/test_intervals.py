@@ -120,6 +120,15 @@ def test_one_prompt_has_an_interval_of_its_repeats() -> None:
     assert interval == Interval(pytest.approx(4 / 3), 1, 2)
 
 
+def test_a_single_measurement_has_no_interval() -> None:
+    """One of no width would call every difference sure."""
+    own = TaskCells(
+        np.full((2, 1, 1), 10.0), np.array([[[1.0]], [[2.0]]]), np.ones((2, 1, 1), bool)
+    )
+    assert Bootstrap({"t": own, "u": own}, seed=0).ratio(0, 1) == Interval(2, None, None)
+    assert Bootstrap({"t": own, "u": own}, seed=0).ratio(0, 1, "u") == Interval(2, None, None)
+
+
 def test_the_same_seed_draws_the_same() -> None:
     """And another one draws others."""
     own = {"t": cells(np.random.default_rng(0), 10, 2, 0.0, 0.3)}

@@ -18,7 +18,7 @@ def test_all_of_it_is_there() -> None:
     assert text.startswith("# toy: a race that is over\n")
     for said in (
         "| auto | 6.67 | 1.33 | [1.33, 1.33] | 1.00 | 100 |",
-        "| t | 2.00 [2.00, 2.00] | 0.50 [0.50, 0.50] |",
+        "| t | 2.00 [2.00, 2.00] | 0.50 |",
         '| auto | {"drafter": "auto"} |',
         "- peer was given up: out of ideas",
         "What is unfair",

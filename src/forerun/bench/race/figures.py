@@ -86,7 +86,7 @@ class Figures:
         }
 
 
-def _plain(interval: Interval | None) -> dict[str, float] | None:
+def _plain(interval: Interval | None) -> dict[str, float | None] | None:
     return None if interval is None else interval._asdict()
 
 

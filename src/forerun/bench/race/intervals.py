@@ -44,13 +44,13 @@ class Interval(NamedTuple):
 
     Attributes:
         value: Of what was measured.
-        low: The interval's lower end.
+        low: The interval's lower end; None where a single measurement says nothing of others.
         high: Its upper end.
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class Bootstrap:
@@ -80,22 +80,25 @@ class Bootstrap:
         tasks = [task] if task is not None else list(self._cells)
         value = np.zeros(4)
         drawn: Array | None = None
-        prompts, strata = 0, 0
+        prompts = strata = cells = 0
         for each in tasks:
             totals, weights = self._shared(each, a, b)
             value = value + totals.sum(axis=1)
             part = totals @ weights.T
             drawn = part if drawn is None else drawn + part
-            shared = int((self._both(each, a, b)).any(axis=1).sum())
-            prompts, strata = prompts + shared, strata + (shared > 0)
+            both = self._both(each, a, b)
+            shared = int(both.any(axis=1).sum())
+            prompts, strata, cells = prompts + shared, strata + (shared > 0), cells + both.sum()
         if drawn is None or (value <= 0).any():
             return None
+        own = float(_of_speeds(value[:, None])[0])
+        if cells == strata:  # one prompt of each task, once
+            return Interval(own, None, None)
         tail = _tail(prompts, strata)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = _of_speeds(drawn)
         ratios = ratios[np.isfinite(ratios)]
         low, high = np.quantile(ratios, [tail, 1 - tail]) if ratios.size else (np.nan, np.nan)
-        own = float(_of_speeds(value[:, None])[0])
         return Interval(own, min(own, float(low)), max(own, float(high)))
 
     def _both(self, task: str, a: int, b: int) -> NDArray[np.bool_]:

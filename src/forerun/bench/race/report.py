@@ -284,16 +284,18 @@ def _hardest(ratios: dict[str, dict[str, float] | None]) -> dict[str, Any] | Non
     return {"side": name, "auto_over_it": known[name]}
 
 
-def _cell(ratio: dict[str, float] | None, with_interval: bool) -> str:
+def _cell(ratio: dict[str, Any] | None, with_interval: bool) -> str:
     if ratio is None:
         return "–"
     value = shown(ratio["value"])
-    return f"{value} {_interval(ratio)}" if with_interval else value
+    return f"{value} {_interval(ratio)}".rstrip() if with_interval else value
 
 
 def _share(predicted: dict[str, float] | None) -> str:
     return "–" if predicted is None else shown(predicted["ratio"])
 
 
-def _interval(ratio: dict[str, float] | None) -> str:
-    return "" if ratio is None else f"[{shown(ratio['low'])}, {shown(ratio['high'])}]"
+def _interval(ratio: dict[str, Any] | None) -> str:
+    if ratio is None or ratio["low"] is None:
+        return ""
+    return f"[{shown(ratio['low'])}, {shown(ratio['high'])}]"
