@@ -150,3 +150,20 @@ def test_tasks_and_limit_choose() -> None:
     assert choose(given, ("a,b",), 1) == given[:2]
     with pytest.raises(OptionError, match=r"no prompt of task 'c'.*Tasks: a, b"):
         choose(given, ("a", "c"))
+
+
+@pytest.mark.parametrize("key", ["task", "category", "question_id"])
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2Jgone", "a\u202eb", "a\u2028b", "x" * 101])
+def test_names_that_no_table_shows_are_refused(tmp_path: Path, key: str, name: str) -> None:
+    """They would steer the terminal, or break a table; the line is named, the name not obeyed."""
+    record = {"question_id": 1, "turns": ["Who?"], **({"task": "qa"} if key[0] == "q" else {})}
+    with pytest.raises(OptionError, match=r"line 2: .*" + key) as refused:
+        read_prompts(lines(tmp_path / "p.jsonl", LINE, {**record, key: name}))
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[red]", "a|b", "数学", "$a$", "x" * 100])
+def test_other_names_are_read_as_they_are(tmp_path: Path, name: str) -> None:
+    """What is markup elsewhere is a name here."""
+    path = lines(tmp_path / "p.jsonl", {**LINE, "task": name})
+    assert read_prompts(path)[0].task == name

@@ -194,3 +194,14 @@ def test_a_peer_that_fails_is_said_and_the_others_go_on(
     assert record["sides"]["fake:closed"]["error"] == "RuntimeError: out of order"
     assert record["ratios"]["fake:closed/plain"]["overall"] is None
     assert record["ratios"]["fake/plain"]["overall"]["value"] > 0
+
+
+def test_names_of_tasks_are_no_markup(run: Any) -> None:
+    """Tables, progress and the report in Markdown show them as they are."""
+    names = ["[/x]", "[red]", "[link=x]y", "a|b"]
+    lines = [{"question_id": n, "task": n, "turns": ["the the"]} for n in names]
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    result = run(*asked("--report", "r.md"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(name in result.stdout for name in names)
+    assert "| a\\|b |" in Path("r.md").read_text("utf-8")

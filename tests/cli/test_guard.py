@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 
 import pytest
 
-from forerun.cli.guard import INTERRUPTED, last_resort, prepare_streams
+from forerun.cli.guard import INTERRUPTED, guarded, last_resort, prepare_streams
+from forerun.cli.waiting import counting, pulling, spinner
+from forerun.errors import OptionError
 
 
 class Terminal(io.StringIO):
@@ -42,3 +45,27 @@ def test_a_width_of_zero_is_none(monkeypatch: pytest.MonkeyPatch, columns: str) 
         monkeypatch.setattr(sys, name, io.StringIO())
     prepare_streams()
     assert os.environ.get("COLUMNS") == (None if columns == "0" else columns)
+
+
+def test_an_error_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever names are in it: they are shown, and steer nothing."""
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    with pytest.raises(SystemExit), guarded():
+        raise OptionError("[/x] [red]a\\ \x1b[2J", "[link=y]b[/]\\")
+    assert written.getvalue() == "error: [/x] [red]a\\ \\x1b[2J [link=y]b[/]\\\n"
+
+
+def test_what_is_waited_for_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's path, a task's name: on a terminal, where a bar or a spinner shows them."""
+    monkeypatch.setattr(sys, "stderr", written := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with spinner("Opening [/a]\x07"):
+        time.sleep(0.2)
+    with pulling("[/b]\x07"):
+        pass
+    with counting("Race") as report:
+        report("[/c]\x07", 0.5)
+    shown = written.getvalue()
+    assert all(name in shown for name in ("[/a]", "[/b]", "[/c]"))
+    assert "\x07" not in shown

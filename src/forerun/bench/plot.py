@@ -9,7 +9,7 @@ from typing import Any
 from forerun.bench.report import PassReport
 from forerun.errors import OptionError, StartError
 
-__all__ = ["check_plot", "draw_passes", "new_figure", "save"]
+__all__ = ["check_plot", "draw_passes", "new_figure", "plain", "save"]
 
 
 def check_plot(path: str) -> None:
@@ -46,7 +46,7 @@ def draw_passes(report: PassReport, path: str) -> None:
         axes.set(xlabel="rows M", ylabel=label, ylim=(0, None))
         axes.legend()
     context, threads = report.options.context, report.machine["threads"]
-    figure.suptitle(f"{report.model}, context {context}, {threads} threads")
+    figure.suptitle(f"{plain(report.model)}, context {context}, {threads} threads")
     save(figure, path)
 
 
@@ -61,6 +61,11 @@ def save(figure: Any, path: str) -> None:
     except OSError as error:
         what = f"plot = {path!r} can't be written: {error.strerror or error}."
         raise OptionError(what, "Name another file.") from None
+
+
+def plain(text: str) -> str:
+    """Return text as matplotlib shows it: between two dollars it would read a formula."""
+    return text.replace("$", r"\$")
 
 
 def _drawn(column: list[float | None]) -> list[float]:

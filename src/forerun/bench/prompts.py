@@ -39,6 +39,7 @@ _MT_BENCH |= {"humanities"}
 _LONGEST_LINE = 1 << 20  # bytes
 _LARGEST_FILE = 1 << 26
 _MOST_PROMPTS = 20_000
+_LONGEST_NAME = 100  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +170,27 @@ def _prompt(record: dict[str, Any], where: str) -> Prompt:
     prediction = record.get("prediction")
     if prediction is not None:
         prediction = _text(prediction, "prediction", where)
-    return Prompt(
-        _text(str(question), "question_id", where), _task(record, where), texts, prediction
-    )
+    name = _name(str(question), "question_id", where)
+    return Prompt(name, _task(record, where), texts, prediction)
 
 
 def _task(record: dict[str, Any], where: str) -> str:
     for key in ("task", "category"):
         if key in record:
-            named = _text(record[key], key, where)
+            named = _name(record[key], key, where)
             return "mt_bench" if key == "category" and named in _MT_BENCH else named
     raise OptionError(f"{where}: there is neither 'task' nor 'category'.", "Each needs one.")
+
+
+def _name(value: object, what: str, where: str) -> str:
+    """Return what stands in tables, on a terminal and in Markdown."""
+    text = _text(value, what, where)
+    if not text.isprintable():
+        raise OptionError(f"{where}: {what} = {_shown(text)} can't be printed.", "Use one line.")
+    if len(text) > _LONGEST_NAME:
+        what = f"{where}: a {what} of {len(text)} characters."
+        raise OptionError(what, f"Use {_LONGEST_NAME} at most.")
+    return text
 
 
 def _text(value: object, what: str, where: str) -> str:

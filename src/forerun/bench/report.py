@@ -13,6 +13,7 @@ from rich.text import Text
 from forerun.bench.machine import Reading
 from forerun.bench.measure import Plan, Samples, Task, median
 from forerun.config import Timing
+from forerun.printable import printable
 
 __all__ = ["OURS", "Load", "PassReport"]
 
@@ -143,7 +144,7 @@ class PassReport:
         """Return tables and remarks for a terminal."""
         parts: list[RenderableType] = [self._passes(), Text()]
         parts += [line for kind in ("prefill", "decode") for line in self._long_lines(kind)]
-        parts += [Text(line) for line in self._remarks()]
+        parts += [Text(printable(line)) for line in self._remarks()]
         return Group(*parts)
 
     def _side(self, name: str) -> dict[str, Any]:

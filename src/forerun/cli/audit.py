@@ -12,6 +12,7 @@ from forerun.cli.options import option_of
 from forerun.cli.waiting import counting, read_model
 from forerun.config import Loading
 from forerun.errors import OptionError
+from forerun.printable import printable
 
 __all__ = ["audit"]
 
@@ -42,7 +43,7 @@ def audit(
     if as_json:
         print_json(certificate.as_json())
     else:
-        write(_fitted(certificate.text()) + "\n")
+        write(_fitted(printable(certificate.text())) + "\n")
     if not certificate.ok:
         raise SystemExit(1)
 

@@ -14,6 +14,7 @@ from forerun.cli.options import option_of, with_options
 from forerun.cli.waiting import counting, open_model, spinner
 from forerun.config import Generation, Loading, Racing, Timing
 from forerun.errors import OptionError
+from forerun.printable import printable
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
@@ -122,7 +123,7 @@ def bench_generate(
         raise SystemExit(INTERRUPTED)
     if not report.identical:
         for line in report.told_differences():
-            stderr().print(Text(line, "bold red"), soft_wrap=True)
+            stderr().print(Text(printable(line), "bold red"), soft_wrap=True)
         raise SystemExit(1)
 
 

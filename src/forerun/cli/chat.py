@@ -10,7 +10,6 @@ from rich.text import Text
 
 from forerun.cli.consoles import stderr
 from forerun.cli.generate import Printer, run_stream
-from forerun.cli.guard import printable
 from forerun.cli.memory import keep_store, with_prediction
 from forerun.cli.options import with_options
 from forerun.cli.receipt import print_receipt
@@ -18,6 +17,7 @@ from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading, check_together
 from forerun.errors import PromptError, TemplateError
 from forerun.events import Result
+from forerun.printable import printable
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel

@@ -11,6 +11,7 @@ from rich.text import Text
 from forerun.cli.consoles import print_json, stdout
 from forerun.cli.options import option_of
 from forerun.config import Loading
+from forerun.printable import printable
 
 __all__ = ["doctor"]
 
@@ -35,7 +36,8 @@ def doctor(
             table.add_column(overflow="fold", min_width=width)
         for finding in findings:
             state = Text(finding.state, _COLOURS[finding.state])
-            table.add_row(state, finding.name, Text(f"{finding.found} {finding.way_out}".strip()))
+            found = printable(f"{finding.found} {finding.way_out}".strip())
+            table.add_row(state, Text(finding.name), Text(found))
         stdout().print(table)
     if failed:
         raise SystemExit(1)

@@ -12,12 +12,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from rich.markup import escape
+from rich.text import Text
 
 from forerun.cli.consoles import stderr
 from forerun.errors import ForerunError
+from forerun.printable import printable
 
-__all__ = ["BROKEN_PIPE", "INTERRUPTED", "guarded", "last_resort", "prepare_streams", "printable"]
+__all__ = ["BROKEN_PIPE", "INTERRUPTED", "guarded", "last_resort", "prepare_streams"]
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -38,18 +39,10 @@ def guarded() -> Iterator[None]:
 
 def tell(error: ForerunError) -> None:
     """Print what is wrong and the way out."""
-    what, way_out = escape(printable(error.what)), escape(printable(error.way_out))
-    stderr().print(f"[bold red]error:[/] {what} {way_out}".rstrip(), soft_wrap=True)
+    told = printable(f" {error.what} {error.way_out}".rstrip())
+    stderr().print(Text.assemble(("error:", "bold red"), told), soft_wrap=True)
     if os.environ.get("FORERUN_DEBUG"):
         traceback.print_exception(error)
-
-
-def printable(text: str) -> str:
-    """Return text with its control characters escaped: a hostile file may steer no terminal."""
-    shown = (
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
-    return "".join(shown)
 
 
 @contextmanager
@@ -103,4 +96,4 @@ def quieten() -> None:
 
 def _print_plainly(text: str) -> None:
     with suppress(OSError):
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(printable(text) + "\n")

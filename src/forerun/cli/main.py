@@ -17,10 +17,11 @@ from forerun.cli.chat import chat
 from forerun.cli.consoles import stderr, write
 from forerun.cli.doctor import doctor
 from forerun.cli.generate import generate
-from forerun.cli.guard import guarded, last_resort, prepare_streams, printable
+from forerun.cli.guard import guarded, last_resort, prepare_streams
 from forerun.cli.interrupt import tidy_when_terminated
 from forerun.cli.pull import pull
 from forerun.cli.theory import theory
+from forerun.printable import printable
 
 __all__ = ["app", "main"]
 

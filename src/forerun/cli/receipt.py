@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.events import Result, Source, Stats, TokenEvent
+from forerun.printable import printable
 
 __all__ = ["coloured", "legend", "print_receipt", "style_of", "style_of_drafter"]
 __all__ += ["style_of_target"]
@@ -59,7 +60,10 @@ def coloured(tokens: Iterable[TokenEvent], drafters: list[str], *, marks: bool =
 def legend(drafters: list[str], *, marks: bool = False) -> Text:
     """What the colours mean, or the marks: a line each."""
     accepted = [
-        (f"{'' if marks else '■ '}accepted from {name}", _ACCEPTED[index % len(_ACCEPTED)])
+        (
+            f"{'' if marks else '■ '}accepted from {printable(name)}",
+            _ACCEPTED[index % len(_ACCEPTED)],
+        )
         for index, name in enumerate(drafters)
     ]
     own = [
@@ -75,7 +79,7 @@ def print_receipt(console: Console, result: Result) -> None:
     table.add_column(style="dim")
     table.add_column()
     for name, value in _lines(result):
-        table.add_row(name, Text(value))
+        table.add_row(Text(printable(name)), Text(printable(value)))
     console.print(table)
 
 

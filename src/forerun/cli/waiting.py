@@ -19,8 +19,8 @@ from rich.progress import (
 from rich.text import Text
 
 from forerun.cli.consoles import stderr
-from forerun.cli.guard import printable
 from forerun.config import Loading
+from forerun.printable import printable
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
@@ -39,7 +39,7 @@ def spinner(what: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    with console.status(what):
+    with console.status(Text(printable(what))):
         yield
 
 
@@ -49,7 +49,7 @@ def pulling(name: str) -> Iterator[Callable[[LoadProgress], None]]:
     console = stderr()
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
@@ -61,6 +61,7 @@ def pulling(name: str) -> Iterator[Callable[[LoadProgress], None]]:
     stages |= {"checking": "Checking {}", "packing": "Packing the weights of {}"}
     stages |= {"reading": "Reading the corpus"}
     with bar:
+        name = printable(name)
         task = bar.add_task(f"Opening {name}", total=None)
         stage = ""
 
@@ -96,8 +97,8 @@ def open_model(loading: Loading) -> LanguageModel:
         lm = LanguageModel(model, loading, progress=report)
     if lm.target_reason:
         name = lm.target.capabilities.name
-        told = Text(f"Slow: the {name} target runs this. {lm.target_reason}")
-        stderr().print(told, soft_wrap=True)
+        told = printable(f"Slow: the {name} target runs this. {lm.target_reason}")
+        stderr().print(Text(told), soft_wrap=True)
     if loading.corpus:
         _tell_corpus(lm.corpus)
     return lm
@@ -118,7 +119,7 @@ def counting(what: str) -> Iterator[Callable[[str, float], None]]:
     """Show which share of long work is done; yields what to tell the current part and share."""
     console = stderr()
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
@@ -130,6 +131,6 @@ def counting(what: str) -> Iterator[Callable[[str, float], None]]:
         task = bar.add_task(what, total=1.0)
 
         def report(part: str, share: float) -> None:
-            bar.update(task, description=f"{what}: {part}", completed=share)
+            bar.update(task, description=f"{what}: {printable(part)}", completed=share)
 
         yield report

@@ -53,3 +53,9 @@ def test_it_is_written(tmp_path: Path) -> None:
         check_report(str(tmp_path / "nowhere" / "race.md"))
     with pytest.raises(OptionError, match="can't be written"):
         write_report(report(), str(tmp_path))
+
+
+def test_nothing_is_obeyed_that_a_stranger_wrote() -> None:
+    """A name or an error stays on its line and in its cell, and links nowhere."""
+    text = as_markdown(report(errors={"peer": "a\n# b <b> `c` *d* [e](f) | g \x1b[2J"}))
+    assert r"peer was given up: a # b \<b> \`c\` \*d\* [e]\(f) \| g \\x1b[2J" in text

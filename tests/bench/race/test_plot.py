@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.race.fakes import sample
 from bench.race.test_report import report
 from forerun.bench.race.plot import draw_race
 from forerun.errors import OptionError
@@ -27,3 +28,10 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "race.svg").mkdir()
     with pytest.raises(OptionError, match="can't be written"):
         draw_race(report(), str(tmp_path / "race.svg"))
+
+
+def test_a_dollar_is_no_formula(tmp_path: Path) -> None:
+    """Between two of them, matplotlib would read one, and might refuse it."""
+    samples = [sample(side, task="$\\frac$") for side in ("plain", "auto")]
+    draw_race(report(samples=samples, model="$x"), str(tmp_path / "race.svg"))
+    assert (tmp_path / "race.svg").exists()

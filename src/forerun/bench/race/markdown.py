@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from forerun.bench.race.report import RaceReport
-from forerun.bench.race.tables import Grid
+from forerun.bench.race.tables import Grid, in_markdown
 from forerun.errors import OptionError
 
 __all__ = ["as_markdown", "check_report", "write_report"]
@@ -28,7 +28,7 @@ itself, which flatters whoever guesses copies: the second table of tasks leaves 
 
 def as_markdown(report: RaceReport) -> str:
     """Return the whole report."""
-    remarks = "\n".join(f"- {line}" for line in report.remarks())
+    remarks = "\n".join(f"- {in_markdown(line)}" for line in report.remarks())
     tables = "\n".join(grid.as_markdown() for grid in report.grids(with_intervals=True))
     head = "interrupted" if report.is_interrupted else "over"
     settings = Grid(
@@ -36,7 +36,7 @@ def as_markdown(report: RaceReport) -> str:
         ("side", "settings"),
         [(name, json.dumps(details)) for name, details in report.details.items()],
     ).as_markdown()
-    title = f"# {report.model}: a race that is {head}"
+    title = f"# {in_markdown(report.model)}: a race that is {head}"
     return f"{title}\n\n{remarks}\n\n{tables}\n{settings}\n## How it was measured\n\n{_METHOD}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forerun.bench.plot import new_figure, save
+from forerun.bench.plot import new_figure, plain, save
 from forerun.bench.race.report import RaceReport
 
 __all__ = ["draw_race"]
@@ -28,12 +28,12 @@ def draw_race(report: RaceReport, path: str) -> None:
         for place, name in enumerate(report.sides):
             record = report.figures.side(name)[measure]
             _bars(axes, place, len(report.sides), name, [_of(record, task) for task in tasks])
-        axes.set_xticks(range(len(tasks)), tasks, rotation=20, ha="right")
+        axes.set_xticks(range(len(tasks)), [plain(task) for task in tasks], rotation=20, ha="right")
         axes.set_ylabel(measure.replace("_", " "))
     panels[0].axhline(1, linestyle="--", color="grey")
     panels[0].legend(ncols=min(6, len(report.sides)))
     threads = report.machine["threads"]
-    title = f"{report.model}, temperature {report.plan.temperature:g}, {threads} threads"
+    title = f"{plain(report.model)}, temperature {report.plan.temperature:g}, {threads} threads"
     figure.suptitle(title + (", interrupted" if report.is_interrupted else ""))
     save(figure, path)
 

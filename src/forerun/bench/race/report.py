@@ -16,6 +16,7 @@ from forerun.bench.race.run import Difference, LeftOut, Plan
 from forerun.bench.race.samples import LOOP_SHARE, Sample, looping
 from forerun.bench.race.tables import Grid, shown
 from forerun.bench.report import Load
+from forerun.printable import printable
 
 __all__ = ["RaceReport"]
 
@@ -156,7 +157,7 @@ class RaceReport:
         parts: list[RenderableType] = []
         for grid in self.grids(with_intervals=len(self.sides) <= _MOST_INTERVALS):
             parts += [grid.as_table(), Text()]
-        return Group(*parts, *map(Text, self.remarks()))
+        return Group(*parts, *(Text(printable(line)) for line in self.remarks()))
 
     def grids(self, *, with_intervals: bool) -> Iterator[Grid]:
         """Yield the tables: all sides overall, then each task, then where the time went.

@@ -9,7 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Grid", "shown"]
+from forerun.printable import printable
+
+__all__ = ["Grid", "in_markdown", "shown"]
+
+_ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "\\|<*`"})
 
 
 class Grid(NamedTuple):
@@ -29,17 +33,17 @@ class Grid(NamedTuple):
         """Return it for a terminal."""
         table = Table(box=None, pad_edge=False)
         for index, name in enumerate(self.head):
-            table.add_column(name, justify="right" if index else "left")
+            table.add_column(_cell(name), justify="right" if index else "left")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(_cell, row))
         # A table's own title would be no wider than the table.
         return Group(Text(self.title, "bold"), table)
 
     def as_markdown(self) -> str:
         """Return it as Markdown."""
         lines = [self.head, ["---", *["--:"] * (len(self.head) - 1)], *self.rows]
-        body = "\n".join("| " + " | ".join(map(_escaped, line)) + " |" for line in lines)
-        return f"## {self.title}\n\n{body}\n"
+        body = "\n".join("| " + " | ".join(map(in_markdown, line)) + " |" for line in lines)
+        return f"## {in_markdown(self.title)}\n\n{body}\n"
 
 
 def shown(value: float | None) -> str:
@@ -49,5 +53,11 @@ def shown(value: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2f}"
 
 
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+def in_markdown(text: str) -> str:
+    """Return text as Markdown shows it: on one line, with nothing in it that Markdown obeys."""
+    line = printable(" ".join(text.split()))
+    return line.translate(_ESCAPED).replace("](", "]\\(")
+
+
+def _cell(text: str) -> Text:
+    return Text(printable(text))
