@@ -228,8 +228,9 @@ class Speculation(Options):
         None,
         max_length=16_000_000,
         description="The output that is expected, such as a file before a small edit, for drafter "
-        "'prediction' to follow; on the command line the text, or the name of a file that is "
-        "there. A hint: it changes the time a text takes, never the text.",
+        "'prediction' to follow; on the command line the text, or a file's name: what has no "
+        "blank, but a / or an ending, is one. A hint: it changes the time a text takes, never the "
+        "text.",
     )
     tenant: str = Field(
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -135,10 +136,13 @@ def test_an_empty_file_holds_no_prompt(tmp_path: Path, content: bytes) -> None:
         read_prompts(str(path))
 
 
-@pytest.mark.parametrize("path", ["nowhere.jsonl", ".", "a\0b"])
-def test_a_file_that_cannot_be_read(path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("nowhere.jsonl", "can't be read"), (".", "is a folder"), ("a\0b", "can't be a file's name")],
+)
+def test_a_file_that_cannot_be_read(path: str, reason: str) -> None:
     """The system's reason, in an error of ours."""
-    with pytest.raises(OptionError, match="can't be read"):
+    with pytest.raises(OptionError, match=reason):
         read_prompts(path)
 
 
@@ -167,3 +171,11 @@ def test_other_names_are_read_as_they_are(tmp_path: Path, name: str) -> None:
     """What is markup elsewhere is a name here."""
     path = lines(tmp_path / "p.jsonl", {**LINE, "task": name})
     assert read_prompts(path)[0].task == name
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """Nor is a device read that never ends."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(OptionError, match=r"no regular file|a folder"):
+            read_prompts(str(path))

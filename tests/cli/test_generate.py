@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -355,5 +356,11 @@ def test_a_prediction_is_a_file_or_the_text_itself(
     assert passes[0] == passes[1] < passes[2]
     (tmp_path / "file").write_bytes(b"\0")
     assert run(*ask, "--prediction", str(tmp_path / "file")).exit_code == 2
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", ".", "missing"):
+        result = run(*ask, "--prediction", str(tmp_path / name))
+        assert (result.exit_code, name in result.stderr) == (2, True)
+    for text_or_name, code in (("mian.py", 2), ("a/b", 2), ("x = 3.14", 0), ("Yes.", 0)):
+        assert run(*ask, "--prediction", text_or_name).exit_code == code
     refused = run("generate", PROMPT, "--drafter", "suffix", "--prediction", text)
     assert refused.exit_code == 2

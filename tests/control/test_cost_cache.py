@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,13 @@ def test_what_was_measured_is_remembered(tmp_path: Path, measured: list[ToyTarge
         {"seconds": {"one": 1.0}},
         {"seconds": []},
         {"seconds": {"1": 1.0, "-4": 1.0}},
+        {"seconds": {"1": 1.0, "1025": 1.0}},
+        {"seconds": {"1": 1.0, "9" * 4000: 1.0}},
+        {"seconds": {"1": 10**400}},
+        {"seconds": {"1": 1e300}},
+        {"seconds": {"1": 1e-300}},
+        {"seconds": {"1": "0.5"}},
+        {"seconds": {"1": True}},
     ],
 )
 def test_a_file_that_says_nonsense_is_measured_anew(
@@ -126,3 +134,23 @@ def test_a_key_tells_apart_what_costs_differently(tmp_path: Path) -> None:
         cost_key(model, target, loading.replace(weights="int8")),
     ]
     assert key not in keys
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero", "folder", "huge"])
+def test_what_is_no_file_of_ours_is_measured_anew(
+    tmp_path: Path, measured: list[ToyTarget], kind: str
+) -> None:
+    """Whatever lies there: nothing is waited for, or read without end."""
+    costs(tmp_path)
+    (file,) = tmp_path.glob("*.json")
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "zero":
+        file.symlink_to("/dev/zero")
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        os.truncate(os.open(file, os.O_CREAT | os.O_WRONLY), 3 << 30)
+    assert costs(tmp_path)[8] == 2.0
+    assert not list(tmp_path.glob("*.part"))

@@ -118,7 +118,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     """A folder, an empty file and a pipe nobody writes to are refused at once."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").touch()
-    for name, reason in (("", "a folder"), ("pipe", "not a regular file"), ("empty", "is empty")):
+    for name, reason in (("", "a folder"), ("pipe", "no regular file"), ("empty", "is empty")):
         with pytest.raises(ModelFileError, match=reason):
             GGUFFile.open(tmp_path / name)
 
@@ -129,7 +129,7 @@ def test_unreadable_file(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ModelFileError, match=r"tiny\.gguf cannot be read: Permission denied"):
         GGUFFile.open(tiny)
 

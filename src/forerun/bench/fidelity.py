@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from forerun.errors import PromptError
 from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model
+from forerun.regular_file import read_file
 from forerun.targets.protocol import Row, Target
 
 __all__ = [
@@ -36,6 +37,7 @@ Logits = NDArray[np.float32]
 # Tokens of a text to the logits of every position, float32 [n, vocab].
 Scorer = Callable[[Sequence[int]], Logits]
 
+_MOST_BYTES = 1 << 26
 _ROWS = 16  # compared at a time: laws are kept in float64
 
 
@@ -150,7 +152,11 @@ def read_prompts(path: Path, count: int) -> list[str]:
         PromptError: The file can't be read, or a line has neither.
     """
     try:
-        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [
+            line
+            for line in read_file(path, _MOST_BYTES).decode("utf-8").splitlines()
+            if line.strip()
+        ]
         records = [json.loads(line) for line in lines[:count]]
         prompts = [record["prompt" if "prompt" in record else "turns"] for record in records]
         texts = [text if isinstance(text, str) else text[0] for text in prompts]

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import IO, Any
 
 from forerun.errors import OptionError
+from forerun.regular_file import opened_file, reason_of
 
 __all__ = ["SHIPPED_TASKS", "Prompt", "choose", "read_prompts", "shipped_prompts"]
 
@@ -75,11 +75,10 @@ def read_prompts(path: str) -> list[Prompt]:
         OptionError: It can't be read, is no such file or too large; the line is named.
     """
     try:
-        with Path(path).open("rb") as file:
+        with opened_file(path) as (file, _):
             return _read(file, path)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise OptionError(f"prompts = {path!r} can't be read: {reason}.", "Check it.") from None
+    except OSError as error:
+        raise OptionError(f"prompts = {path!r} {reason_of(error)}.", "Name a file.") from None
 
 
 def choose(

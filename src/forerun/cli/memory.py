@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from forerun.config import Generation
@@ -13,21 +14,27 @@ if TYPE_CHECKING:
 
 __all__ = ["keep_store", "with_prediction"]
 
+_NAME = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z]\w{0,7}")
+"""No blank, and a separator or an ending."""
+
 
 def with_prediction(generation: Generation) -> Generation:
     """Return the options with the text of the file that the prediction names, if it names one.
 
+    What looks like a file's name is one: a misspelt name would else be followed as a text.
+
     Raises:
-        OptionError: It does, and the file can't be used.
+        OptionError: It does, and the file can't be used, or there is none.
     """
     named = generation.prediction
-    if not named or not os.path.isfile(named):
+    if not named or not (os.path.lexists(named) or _NAME.fullmatch(named)):
         return generation
     from forerun.drafters.corpus import read_text
 
     text, reason = read_text(named)
     if text is None:
-        raise OptionError(f"prediction = {named!r}: {reason}.", "Give a text in UTF-8.")
+        way_out = "Name a file that is a text in UTF-8, or give the text; one with a blank in it "
+        raise OptionError(f"prediction = {named!r}: {reason}.", f"{way_out}is never a name.")
     return generation.replace(prediction=text)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from forerun.config import Loading
+from forerun.config import LARGEST_DRAFT, Loading
 from forerun.control.cost import CostCurve, measure
 from forerun.models.model import Model
 from forerun.native import is_there, load
+from forerun.regular_file import read_file
 from forerun.targets.processor import processor_name, usable_cores
 from forerun.targets.protocol import Target
 
@@ -24,6 +24,8 @@ CostKey = Mapping[str, str | int]
 """All that the cost of a pass depends on; equal keys share a file."""
 
 _VERSION = 1
+_MOST_BYTES = 1 << 18
+_SHORTEST, _LONGEST = 1e-7, 1e3  # seconds of a pass
 
 
 def remembered_costs(
@@ -55,14 +57,20 @@ def remembered_costs(
 def _read(file: Path, key: CostKey) -> dict[int, float] | None:
     """Return seconds by rows, if the file holds them for this very key."""
     try:
-        kept = json.loads(file.read_text("utf-8"))
+        kept = json.loads(read_file(file, _MOST_BYTES))
         if kept["version"] != _VERSION or kept["key"] != dict(key):
             return None
-        seconds = {int(rows): float(time) for rows, time in kept["seconds"].items()}
+        seconds = {int(rows): time for rows, time in kept["seconds"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    sound = all(rows >= 1 and 0 < time < math.inf for rows, time in seconds.items())
-    return seconds if sound and 1 in seconds else None
+    is_sound = all(_is_cost(*each) for each in seconds.items())
+    return seconds if is_sound and 1 in seconds else None
+
+
+def _is_cost(rows: int, seconds: object) -> bool:
+    """Whether this can have been measured: no other numbers are to be reckoned with."""
+    is_time = type(seconds) is float and _SHORTEST <= seconds <= _LONGEST
+    return is_time and 1 <= rows <= LARGEST_DRAFT
 
 
 def _write(file: Path, key: CostKey, seconds: Mapping[int, float]) -> None:

@@ -7,7 +7,6 @@ skipped, and said so. Nothing is waited for, as a pipe would have it, and nothin
 from __future__ import annotations
 
 import os
-import stat
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from forerun.errors import OptionError
 from forerun.events import LoadProgress
+from forerun.regular_file import read_file, reason_of
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Corpus", "Skipped", "read_corpus", "read_text"]
 
@@ -103,20 +103,9 @@ def read_corpus(
 def read_text(path: str) -> tuple[str | None, str]:
     """Return a file's text, or None and why there is none; never waits, never reads without end."""
     try:
-        # Without waiting for the other end, should it be a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            before = os.fstat(descriptor)
-            if not stat.S_ISREG(before.st_mode):
-                return None, "it is no regular file"
-            if before.st_size > MOST_BYTES:
-                return None, f"it has more than {MOST_BYTES >> 20} MiB"
-            data = file.read(MOST_BYTES + 1)
-            after = os.fstat(descriptor)
-    except (OSError, ValueError) as error:
-        return None, f"it can't be read ({getattr(error, 'strerror', None) or error})"
-    if len(data) != before.st_size or before.st_mtime_ns != after.st_mtime_ns:
-        return None, "it changed while it was read"
+        data = read_file(path, MOST_BYTES)
+    except OSError as error:
+        return None, f"it {reason_of(error)}"
     if not data.strip():
         return None, "it is empty"
     if b"\0" in data:

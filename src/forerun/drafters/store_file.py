@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import struct
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ import numpy as np
 
 from forerun.drafters.store import Store
 from forerun.errors import StoreFileError
+from forerun.regular_file import read_file, reason_of
 
 __all__ = ["MOST_BYTES", "VERSION", "load_store", "save_store"]
 
@@ -100,17 +100,11 @@ def load_store(store: Store, path: str, fingerprint: str, vocab_size: int) -> No
 
 def _read(path: str) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            there = os.fstat(descriptor)
-            if not stat.S_ISREG(there.st_mode) or there.st_size > MOST_BYTES:
-                raise StoreFileError(f"{path!r} is no store file.", _AWAY)
-            return file.read(MOST_BYTES)
+        return read_file(path, MOST_BYTES)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise StoreFileError(f"Store {path!r} can't be read: {reason}.", _AWAY) from error
+    except OSError as error:
+        raise StoreFileError(f"Store {path!r} {reason_of(error)}.", _AWAY) from error
 
 
 def _parsed(

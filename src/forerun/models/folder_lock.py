@@ -12,6 +12,9 @@ from pathlib import Path
 
 __all__ = ["folder_lock"]
 
+# Without waiting, should a pipe lie there: then it is an error.
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+_FLAGS |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _BUSY = {errno.EACCES, errno.EAGAIN, errno.EDEADLK}
 
 
@@ -28,7 +31,7 @@ def folder_lock(folder: Path, waiting: Callable[[], None], pause: float = 0.2) -
         OSError: The file cannot be made, or the file system knows no locks.
     """
     # Opened for appending: to truncate or delete it would take the lock from under its holder.
-    with (folder / ".lock").open("ab") as file:
+    with open(os.open(folder / ".lock", _FLAGS, 0o666), "ab") as file:
         while not _try_lock(file.fileno()):
             waiting()
             time.sleep(pause)

