@@ -513,6 +513,8 @@ def test_a_store_outlives_its_process(lm: LanguageModel, folder: Path) -> None:
     other = Tiny(vocab_size=400).write(folder / "other.gguf")
     with pytest.raises(StoreFileError, match="another tokenizer"):
         forerun.load(other, store=path)
+    with pytest.raises(StoreFileError, match="no folder"):
+        forerun.load(model, store=folder / "none" / "store")
 
 
 def test_a_corpus_is_guessed_from(lm: LanguageModel, folder: Path) -> None:

@@ -109,6 +109,14 @@ def test_what_is_to_be_kept_needs_room(option: str) -> None:
     """A store of no tokens holds nothing; one path is one path."""
     with pytest.raises(OptionError, match=f"{option} needs room, and store_tokens is 0"):
         Loading.make(**{option: "x", "store_tokens": 0})
+
+
+@pytest.mark.parametrize("tokens", [1, 127])
+def test_a_store_has_room_for_a_text(tokens: int) -> None:
+    """Or is none at all."""
+    with pytest.raises(OptionError, match=f"store_tokens = {tokens} has room for no text"):
+        Loading.make(store_tokens=tokens)
+    assert Loading.make(store_tokens=128).store_tokens == 128
     assert Loading.make(corpus=Path("x")).corpus == Loading.make(corpus="x").corpus == ("x",)
     assert Loading.make(corpus=["x", Path("y")]).corpus == ("x", "y")
 

@@ -13,7 +13,6 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from numbers import Integral
 from typing import Any, Never
 from weakref import WeakValueDictionary
@@ -28,7 +27,7 @@ from forerun.control.cost_cache import cost_key, remembered_costs
 from forerun.drafters.corpus import Corpus, read_corpus
 from forerun.drafters.protocol import Drafter
 from forerun.drafters.store import Store
-from forerun.drafters.store_file import load_store, save_store
+from forerun.drafters.store_file import check_place, load_store, save_store
 from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_drafter
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
@@ -298,9 +297,11 @@ class LanguageModel:
         """Read the store's file, if there is one, and the corpus."""
         tokenizer, loading = self.model.tokenizer, self.loading
         if loading.store is not None:
-            with suppress(FileNotFoundError):  # the first time there is none
+            try:
                 fingerprint, size = tokenizer.fingerprint, self.target.vocab_size
                 load_store(self._store, loading.store, fingerprint, size)
+            except FileNotFoundError:  # the first time there is none
+                check_place(loading.store)
         if not loading.corpus:
             return Corpus()
 

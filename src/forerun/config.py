@@ -24,6 +24,7 @@ from forerun.errors import OptionError
 
 __all__ = [
     "LARGEST_DRAFT",
+    "LEAST_STORE",
     "DraftLength",
     "Ending",
     "Generation",
@@ -45,6 +46,9 @@ KVBits = Literal["16", "32"]
 InstructionSetName = Literal["auto", "avx512", "avx2", "portable"]
 WeightsName = Literal["auto", "bf16", "int8", "int4"]
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
+
+LEAST_STORE = 128
+"""Tokens that a batch of kept texts counts as at least, for what it takes besides its tokens."""
 
 LARGEST_DRAFT = 1024
 """Most tokens of one draft: each has a row of logits, 200 kB at 49,152 tokens."""
@@ -367,7 +371,7 @@ class Loading(Options):
         ge=0,
         le=200_000_000,
         description="Tokens of earlier texts that are kept to guess from, 8 bytes each, and of the "
-        "corpus as many; 0 keeps none.",
+        "corpus as many; 128 or more, or 0 to keep none.",
     )
     context: Whole | None = Field(
         None, ge=2, description="Tokens of context; by default what the model was trained for."
@@ -378,6 +382,11 @@ class Loading(Options):
         for name in ("corpus", "store"):
             if getattr(self, name) and self.store_tokens == 0:
                 raise ValueError(f"{name} needs room, and store_tokens is 0; leave one out.")
+        if 0 < self.store_tokens < LEAST_STORE:
+            raise ValueError(
+                f"store_tokens = {self.store_tokens} has room for no text; give {LEAST_STORE} or "
+                "more, or 0 to keep none."
+            )
         return self
 
     @model_validator(mode="after")

@@ -327,6 +327,16 @@ def test_a_store_is_kept_from_run_to_run(run: Any, tmp_path: Path) -> None:
     refused = run(*ask, "--store", str(store))
     assert refused.exit_code == 3
     assert "truncated or damaged" in refused.stderr
+    small = run(*ask, "--store", str(store), "--store-tokens", "100")
+    assert (small.exit_code, store.exists()) == (2, True)
+
+
+def test_a_store_without_a_place_is_refused_before_the_text(run: Any, tmp_path: Path) -> None:
+    """What was learned would be lost."""
+    for command in ("generate", PROMPT), ("chat",):
+        refused = run(*command, *ASK, "--store", str(tmp_path / "none" / "store"))
+        assert (refused.exit_code, refused.stdout) == (3, "")
+        assert "there is no folder" in refused.stderr
 
 
 def test_a_corpus_is_told_and_read(run: Any, tmp_path: Path) -> None:

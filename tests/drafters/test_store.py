@@ -112,7 +112,74 @@ def test_a_text_longer_than_the_store_is_kept_in_part() -> None:
     assert store.find("", backwards([5, 6]), 9) == []
 
 
-@pytest.mark.parametrize("most", [0, 1, 100])
+def plainly(most: int, texts: list[tuple[str, int, int]]) -> dict[str, list[list[int]]]:
+    """What a store keeps, reckoned by looking at all tenants each time."""
+    store = Store(most)
+    for tenant, token, length in texts:
+        if tenant not in store._shelves:
+            store._shelves[tenant] = Shelf(store._largest)
+        room = store._largest - 2
+        text = [token] * length
+        store._shelves[tenant].add([text[i : i + room] for i in range(0, length, room)][:1])
+        while sum(map(len, store._shelves.values())) > most:
+            name, largest = max(store._shelves.items(), key=lambda pair: len(pair[1]))
+            largest.drop_oldest()
+            if not largest.batches:
+                del store._shelves[name]
+    return {tenant: list(store.texts(tenant)) for tenant in store.tenants}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(128, 2000),
+    st.lists(
+        st.tuples(st.sampled_from("abcdef"), st.integers(0, 9), st.integers(3, 126)), max_size=80
+    ),
+)
+def test_the_running_totals_are_the_totals(most: int, texts: list[tuple[str, int, int]]) -> None:
+    """Who loses texts, and which, is what a look at all of them says, whatever was learned."""
+    store = Store(most)
+    for tenant, token, length in texts:
+        store.learn(tenant, [[token] * length])
+        whole = [len(batch) for shelf in store._shelves.values() for batch in shelf.batches]
+        assert len(store) == sum(whole) <= most
+    assert {tenant: list(store.texts(tenant)) for tenant in store.tenants} == plainly(most, texts)
+
+
+def test_a_text_costs_no_look_at_all_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of them, also where the store is full."""
+    store = Store(2000 * 128)
+    for i in range(2000):
+        store.learn(str(i), [[i, i, i]])
+    looks = 0
+    real = Shelf.__len__
+
+    def counted(self: Shelf) -> int:
+        nonlocal looks
+        looks += 1
+        return real(self)
+
+    monkeypatch.setattr(Shelf, "__len__", counted)
+    for i in range(2000, 2100):
+        store.learn(str(i), [[i, i, i]])
+    assert len(store.tenants) == 2000
+    assert looks < 100 * 200  # the heap's own upkeep included, far from 2000 a text
+
+
+def test_a_very_long_text_in_a_small_store_is_cut_before_it_is_sorted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No more is looked at than there is room for."""
+    made: list[int] = []
+    real = Batch.of
+    monkeypatch.setattr(Batch, "of", lambda texts: made.append(len(texts)) or real(texts))
+    store = Store(300)
+    store.learn("", [range(100_000)])
+    assert len(made) <= 3
+    assert list(store.texts(""))[-1][-1] == 99_999
+
+
+@pytest.mark.parametrize("most", [0, 1, 100, 127])
 def test_a_store_without_room_keeps_nothing(most: int) -> None:
     """And says so by being empty."""
     store = Store(most)

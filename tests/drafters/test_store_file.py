@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from forerun.drafters import store_file
 from forerun.drafters.store import Store
-from forerun.drafters.store_file import VERSION, load_store, save_store
+from forerun.drafters.store_file import VERSION, check_place, load_store, save_store
 from forerun.errors import StoreFileError
 
 MAGIC = b"forerun store\0\0\0"
@@ -175,13 +175,57 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_larger_than_the_store_is_kept_in_part(tmp_path: Path) -> None:
-    """The newest texts stay."""
+@pytest.mark.parametrize("kept", [{"": [[5] * 90] * 100}, {str(i): [[5] * 9] for i in range(71)}])
+def test_a_file_larger_than_the_store_is_refused(
+    tmp_path: Path, kept: dict[str, list[list[int]]]
+) -> None:
+    """What had no room would be lost when it is saved; as much as is needed is enough."""
     path = tmp_path / "file"
-    save_store(filled({"": [[i] * 90 for i in range(10)] * 10}), str(path), "it")
-    store = Store(3000)
+    save_store(filled(kept), str(path), "it")
+    needed = 9101 if len(kept) == 1 else 71 * 128
+    store = Store(needed - 1)
+    with pytest.raises(StoreFileError, match=f"holds {needed} tokens") as refusal:
+        load_store(store, str(path), "it", 10)
+    assert f"store_tokens to {needed} or more" in refusal.value.way_out
+    assert len(store) == 0
+    store = Store(needed)
     load_store(store, str(path), "it", 10)
-    assert len(store) <= 3000
-    kept = list(store.texts(""))
-    assert 10 < len(kept) < 100
-    assert kept[-1] == [9] * 90
+    assert store.tenants == list(kept)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(128, 3000), st.lists(st.tuples(st.sampled_from("abcde"), st.integers(3, 400))))
+def test_what_a_store_saved_it_can_load(
+    tmp_path_factory: pytest.TempPathFactory, most: int, texts: list[tuple[str, int]]
+) -> None:
+    """However full it was: the same room is enough."""
+    path = tmp_path_factory.mktemp("store") / "file"
+    store = Store(most)
+    for tenant, length in texts:
+        store.learn(tenant, [[7] * length])
+    save_store(store, str(path), "it")
+    load_store(Store(most), str(path), "it", 10)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """What it leads to is written, wherever that is."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to("far/file")
+    for _ in range(2):
+        save_store(filled(), str(tmp_path / "link"), "it")
+        assert (tmp_path / "link").is_symlink()
+        assert texts_of(loaded(tmp_path / "far" / "file")) == KEPT
+    assert [each.name for each in (tmp_path / "far").iterdir()] == ["file"]
+
+
+def test_the_place_of_a_store_is_checked_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that isn't there, or that nothing may be written into."""
+    check_place(str(tmp_path / "file"))
+    check_place("file")
+    with pytest.raises(StoreFileError, match="no folder"):
+        check_place(str(tmp_path / "none" / "file"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StoreFileError, match="nothing may"):
+        check_place(str(tmp_path / "file"))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from forerun.cli.consoles import stderr
 from forerun.cli.generate import Printer, run_stream
-from forerun.cli.memory import keep_store, with_prediction
+from forerun.cli.memory import check_kept, keep_store, with_prediction
 from forerun.cli.options import with_options
 from forerun.cli.receipt import print_receipt
 from forerun.cli.waiting import open_model
@@ -31,6 +31,7 @@ _HELP = "/show colours who wrote what, /clear begins anew, /exit ends; Ctrl-C st
 def chat(loading: Loading, generation: Generation) -> None:
     """Talk with the model, turn by turn."""
     check_together(loading, generation)
+    check_kept(loading)
     generation = with_prediction(generation)
     lm = open_model(loading)
     if lm.model.chat_template is None:

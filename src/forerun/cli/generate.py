@@ -11,7 +11,7 @@ from rich.text import Text
 from forerun.cli.consoles import print_json, stderr, stdout, write
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
-from forerun.cli.memory import keep_store, with_prediction
+from forerun.cli.memory import check_kept, keep_store, with_prediction
 from forerun.cli.options import with_options
 from forerun.cli.receipt import legend, print_receipt, style_of
 from forerun.cli.waiting import open_model
@@ -51,6 +51,7 @@ def generate(
         other = "--show" if show else "--compare"
         raise OptionError(f"--json and {other} contradict each other.", "Leave one out.")
     check_together(loading, generation)
+    check_kept(loading)
     generation = with_prediction(generation)
     text = sys.stdin.read() if prompt == "-" else prompt
     if compare:

@@ -6,13 +6,13 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from forerun.config import Generation
+from forerun.config import Generation, Loading
 from forerun.errors import OptionError
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
 
-__all__ = ["keep_store", "with_prediction"]
+__all__ = ["check_kept", "keep_store", "with_prediction"]
 
 _NAME = re.compile(r"\S*[/\\]\S*|\S+\.[A-Za-z]\w{0,7}")
 """No blank, and a separator or an ending."""
@@ -36,6 +36,18 @@ def with_prediction(generation: Generation) -> Generation:
         way_out = "Name a file that is a text in UTF-8, or give the text; one with a blank in it "
         raise OptionError(f"prediction = {named!r}: {reason}.", f"{way_out}is never a name.")
     return generation.replace(prediction=text)
+
+
+def check_kept(loading: Loading) -> None:
+    """Check, before anything is written, that there is a place for the store, if one is kept.
+
+    Raises:
+        StoreFileError: There is none.
+    """
+    if loading.store is not None:
+        from forerun.drafters.store_file import check_place
+
+        check_place(loading.store)
 
 
 def keep_store(lm: LanguageModel) -> None:

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.config import LEAST_STORE
+
 __all__ = ["DEPTH", "LARGEST_TOKEN", "Batch", "Copy", "Shelf", "backwards"]
 
 DEPTH = 16  # tokens of context that are told apart
@@ -25,7 +27,6 @@ LARGEST_TOKEN = 0x10FFFF - 1  # a token is the character after it
 _END = "\0"  # between texts; no token's character
 _LEAST = 2  # tokens that must match
 _GROWTH = 4  # a batch this many times as large as the one behind it is left alone
-_OBJECT = 128  # tokens that a batch counts as at least, for what it takes besides
 
 Copy = tuple[str, int, int]
 """A text's continuation: a batch's string, where the next token stands, how many tokens match."""
@@ -50,8 +51,8 @@ class Batch:
         self._order = array("i", _sorted_positions(text).tobytes())
 
     def __len__(self) -> int:
-        """Return how many tokens it counts as, the ends of texts included."""
-        return max(len(self.text), _OBJECT)
+        """Return how many tokens it counts as: the ends of texts included, and a least number."""
+        return max(len(self.text), LEAST_STORE)
 
     @classmethod
     def of(cls, texts: Iterable[Sequence[int]]) -> Batch:
@@ -131,12 +132,12 @@ class Shelf:
     """
 
     def __init__(self, largest: int) -> None:
-        self._largest = largest
+        self._largest, self._size = largest, 0
         self.batches: list[Batch] = []
 
     def __len__(self) -> int:
         """Return how many tokens it counts as."""
-        return sum(map(len, self.batches))
+        return self._size
 
     def add(self, texts: Sequence[Sequence[int]]) -> None:
         """Add texts, the newest last."""
@@ -144,15 +145,17 @@ class Shelf:
         if not kept:
             return
         self.batches.append(Batch.of(kept))
+        self._size += len(self.batches[-1])
         while len(self.batches) > 1:
             older, newer = self.batches[-2:]
             if len(newer) * _GROWTH < len(older) or len(older) + len(newer) > self._largest:
                 break
             self.batches[-2:] = [older.joined(newer)]
+            self._size += len(self.batches[-1]) - len(older) - len(newer)
 
     def drop_oldest(self) -> None:
         """Forget the oldest batch."""
-        del self.batches[0]
+        self._size -= len(self.batches.pop(0))
 
     def find(self, tail: str, most: int) -> list[Copy]:
         """Return the places whose contexts share most with a text's end, the longest first."""

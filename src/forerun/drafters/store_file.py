@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from forerun.config import LEAST_STORE
 from forerun.drafters.store import Store
 from forerun.errors import StoreFileError
 from forerun.regular_file import read_file, reason_of
 
-__all__ = ["MOST_BYTES", "VERSION", "load_store", "save_store"]
+__all__ = ["MOST_BYTES", "VERSION", "check_place", "load_store", "save_store"]
 
 VERSION = 1
 MOST_BYTES = 4 << 30
@@ -39,8 +40,24 @@ _CHECKSUM = 32
 _AWAY = "Remove the file, or name another one."
 
 
+def check_place(path: str) -> None:
+    """Check that a store can be written to this file, before there is something to write.
+
+    Raises:
+        StoreFileError: There is no folder for it, or nothing may be written there.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        raise StoreFileError(f"Store {path!r}: there is no folder {folder!r}.", "Make it first.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        what = f"Store {path!r} can't be written: nothing may be written into {folder!r}."
+        raise StoreFileError(what, "Name another file.")
+
+
 def save_store(store: Store, path: str, fingerprint: str) -> None:
     """Write all tenants' texts; the file is either the old or the new one, whatever happens.
+
+    A link stays one: the file that it leads to is written.
 
     Args:
         store: The store.
@@ -67,7 +84,8 @@ def save_store(store: Store, path: str, fingerprint: str) -> None:
 
 
 def _replace(path: str, data: bytes) -> None:
-    descriptor, other = tempfile.mkstemp(prefix=".store-", dir=os.path.dirname(path) or ".")
+    path = os.path.realpath(path)
+    descriptor, other = tempfile.mkstemp(prefix=".store-", dir=os.path.dirname(path))
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
@@ -91,10 +109,17 @@ def load_store(store: Store, path: str, fingerprint: str, vocab_size: int) -> No
 
     Raises:
         FileNotFoundError: There is no such file.
-        StoreFileError: It can't be read, is damaged, or is of another version or tokenizer.
+        StoreFileError: It can't be read, is damaged, is of another version or tokenizer, or holds
+            more than the store has room for: what had none would be lost when it is saved.
     """
-    data = _read(path)
-    for name, texts in _parsed(path, data, fingerprint, vocab_size).items():
+    kept = _parsed(path, _read(path), fingerprint, vocab_size)
+    needed = sum(max(sum(map(len, texts)) + len(texts) + 1, LEAST_STORE) for texts in kept.values())
+    if needed > store.most:
+        raise StoreFileError(
+            f"Store {path!r} holds {needed} tokens, and there is room for {store.most}.",
+            f"Set store_tokens to {needed} or more, or name another file.",
+        )
+    for name, texts in kept.items():
         store.learn(name, texts)
 
 
