@@ -38,8 +38,9 @@ class Warp:
         prompt: NDArray[np.uint32],
         seed: int,
         sample: int,
+        normalises: bool,
         threads: int,
-    ) -> list[int | None]: ...
+    ) -> tuple[list[int | None], list[tuple[float, float]]]: ...
     def scores(
         self,
         logits: NDArray[np.float32],

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from forerun.config import Sampling
 from forerun.core.likeliest import Likeliest, likeliest_of_rows
 from forerun.core.noise import Noise
-from forerun.core.warp import Law, Place, Scores, State, Warp
+from forerun.core.warp import Chosen, Law, Place, Scores, State, Warp
 from forerun.errors import NativeModuleError, OptionError
 from forerun.fork_lock import fork_lock
 
@@ -183,17 +183,33 @@ class NativeWarp(Warp):
         self, logits: NDArray[np.float32], places: Sequence[Place], noise: Noise
     ) -> list[int | None]:
         """Return the target's tokens without warping, or making noise for, what can't win."""
+        return self._choose(logits, places, noise, normalises=False).tokens
+
+    def choose(self, logits: NDArray[np.float32], places: Sequence[Place], noise: Noise) -> Chosen:
+        """Return what `tokens` does, and their rows' normalisers."""
+        return self._choose(logits, places, noise, normalises=True)
+
+    def _choose(
+        self,
+        logits: NDArray[np.float32],
+        places: Sequence[Place],
+        noise: Noise,
+        *,
+        normalises: bool,
+    ) -> Chosen:
         # Numbers from elsewhere, as in the audit, are the slow twin's.
         if type(noise) is not NativeNoise or logits.dtype != np.float32:
-            return super().tokens(logits, places, noise)
+            return Chosen([None] * len(places), [])
         prompt, asked = self._prompt_ids, []
         for row, state, position, guess in places:
             prompt, counts, bans_stops = self._text(state)
             asked.append((row, counts, bans_stops, position, -1 if guess is None else guess))
         rows = np.ascontiguousarray(logits)
-        place = noise.seed, noise.sample
-        chosen: list[int | None] = self._warp.choose(rows, asked, prompt, *place, self._threads)
-        return chosen
+        return Chosen(
+            *self._warp.choose(
+                rows, asked, prompt, noise.seed, noise.sample, normalises, self._threads
+            )
+        )
 
     def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
         """Return the log-weights of the law of the next token."""

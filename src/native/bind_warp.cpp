@@ -56,18 +56,21 @@ void check(const Warp& warp, const Logits& logits) {
 using Place = std::tuple<std::size_t, nb::dict, bool, std::uint32_t, std::int64_t>;
 
 using Tokens = std::vector<std::optional<std::size_t>>;
+using Normalisers = std::vector<std::pair<double, double>>;
 
-// Chooses at as many places together as there are threads, up to the first guess that fails.
-Tokens choose(const Warp& warp, const Rows& logits, const std::vector<Place>& places,
-              const Ids& prompt, std::uint64_t seed, std::uint32_t sample, std::size_t threads) {
+struct Asked {
+  const float* row;
+  TextSoFar text;
+  NoiseAddress at;
+  std::int64_t guess;
+  Chosen chosen{};
+  bool is_chosen = false;
+};
+
+std::vector<Asked> asked_of(const Warp& warp, const Rows& logits, const std::vector<Place>& places,
+                            const Ids& prompt, std::uint64_t seed, std::uint32_t sample) {
   const std::size_t size = warp.vocab_size();
   if (logits.shape(1) != size) throw std::invalid_argument("rows of a wrong size");
-  struct Asked {
-    const float* row;
-    TextSoFar text;
-    NoiseAddress at;
-    std::int64_t guess;
-  };
   std::vector<Asked> asked;
   asked.reserve(places.size());
   for (const auto& [row, counts, bans_stops, position, guess] : places) {
@@ -75,21 +78,75 @@ Tokens choose(const Warp& warp, const Rows& logits, const std::vector<Place>& pl
     asked.push_back({logits.data() + row * size, text_of(prompt, counts, bans_stops),
                      {seed, sample, position}, guess});
   }
-  Tokens chosen(asked.size());
-  const Released released;
-  for (std::size_t first = 0, last; first < asked.size(); first = last) {
-    last = std::min(first + std::max<std::size_t>(threads, 1), asked.size());
-    for_rows(last - first, threads, [&](std::size_t i) {
-      const Asked& one = asked[first + i];
-      std::size_t token = 0;
-      if (warp.choose(one.row, one.text, one.at, token) != RowState::sound) return;
-      chosen[first + i] = token;
+  return asked;
+}
+
+// Chooses at as many places together as there are threads, up to the first guess that fails;
+// returns how many places that are.
+std::size_t choose_along(const Warp& warp, std::vector<Asked>& asked, std::size_t threads) {
+  std::size_t known = 0;
+  while (known < asked.size()) {
+    const std::size_t last = std::min(known + std::max<std::size_t>(threads, 1), asked.size());
+    for_rows(last - known, threads, [&](std::size_t i) {
+      Asked& one = asked[known + i];
+      one.is_chosen = warp.choose(one.row, one.text, one.at, one.chosen) == RowState::sound;
     });
-    for (std::size_t i = first; i < last; ++i) {
-      if (!chosen[i] || static_cast<std::int64_t>(*chosen[i]) != asked[i].guess) return chosen;
+    for (; known < last; ++known) {
+      const Asked& one = asked[known];
+      if (!one.is_chosen) return known;
+      if (static_cast<std::int64_t>(one.chosen.token) != one.guess) return known + 1;
     }
   }
-  return chosen;
+  return known;
+}
+
+// A single place: one thread draws while another adds up.
+LogNormaliser choose_alone(const Warp& warp, Asked& one, std::size_t threads) {
+  LogNormaliser normaliser{};
+  for_rows(2, threads, [&](std::size_t i) {
+    if (i == 0) {
+      one.is_chosen = warp.choose(one.row, one.text, one.at, one.chosen) == RowState::sound;
+    } else {
+      normaliser = log_normaliser(one.row, warp.vocab_size());
+    }
+  });
+  return normaliser;
+}
+
+// The normalisers of the first `count` rows; threads share even a single one.
+Normalisers normalisers_of(const std::vector<Asked>& asked, std::size_t count, std::size_t size,
+                           std::size_t threads) {
+  std::vector<HalvedSum> sums;
+  for (std::size_t i = 0; i < count; ++i) {
+    sums.emplace_back(asked[i].row, size, asked[i].chosen.highest);
+  }
+  for_rows(2 * count, threads, [&](std::size_t i) { sums[i / 2].add(i % 2); });
+  Normalisers found;
+  for (HalvedSum& sum : sums) {
+    const LogNormaliser one = sum.normaliser();
+    found.emplace_back(one.highest, one.log_sum);
+  }
+  return found;
+}
+
+std::pair<Tokens, Normalisers> choose(const Warp& warp, const Rows& logits,
+                                      const std::vector<Place>& places, const Ids& prompt,
+                                      std::uint64_t seed, std::uint32_t sample, bool normalises,
+                                      std::size_t threads) {
+  std::vector<Asked> asked = asked_of(warp, logits, places, prompt, seed, sample);
+  std::pair<Tokens, Normalisers> found;
+  const Released released;
+  if (normalises && asked.size() == 1 && !warp.is_greedy()) {
+    const LogNormaliser one = choose_alone(warp, asked[0], threads);
+    if (asked[0].is_chosen) found.second.emplace_back(one.highest, one.log_sum);
+  } else {
+    const std::size_t known = choose_along(warp, asked, threads);
+    if (normalises) found.second = normalisers_of(asked, known, warp.vocab_size(), threads);
+  }
+  for (const Asked& one : asked) {
+    found.first.push_back(one.is_chosen ? std::optional(one.chosen.token) : std::nullopt);
+  }
+  return found;
 }
 
 std::optional<Numbers> scores(const Warp& warp, const Logits& logits, const Ids& prompt,
@@ -107,8 +164,6 @@ Numbers made(const Doubles& x, Make make) {
   make(x.data(), x.shape(0), row.get());
   return owned(std::move(row), x.shape(0));
 }
-
-using Normalisers = std::vector<std::pair<double, double>>;
 
 // Of the rows `asked` of logits[rows][vocab].
 Normalisers log_normalisers(const Rows& logits, const std::vector<std::size_t>& asked,
@@ -144,9 +199,10 @@ void bind_warp(nb::module_& m) {
       .def("__init__", &make_warp, nb::kw_only(), "vocab_size"_a, "temperature"_a, "top_k"_a,
            "top_p"_a, "least_score"_a, "penalties"_a, "shift"_a.none(), "stops"_a)
       .def("choose", &choose, "logits"_a.noconvert(), "places"_a, "prompt"_a.noconvert(),
-           "seed"_a, "sample"_a, "threads"_a,
+           "seed"_a, "sample"_a, "normalises"_a, "threads"_a,
            "The tokens that law and noise choose, up to the first that is not as guessed; None "
-           "behind it, and where a row holds no law.")
+           "behind it, and where a row holds no law. And their rows' normalisers, if they are "
+           "asked for: up to the same place.")
       .def("scores", &scores, "logits"_a.noconvert(), "prompt"_a.noconvert(), "counts"_a,
            "bans_stops"_a, "Warped log-weights, float64; None if the row holds no law.");
   m.def(

@@ -12,6 +12,7 @@ namespace {
 struct Avx2 {
   using Words = std::uint64_t __attribute__((vector_size(32)));
   using Reals = double __attribute__((vector_size(32)));
+  using Floats = float __attribute__((vector_size(32)));
   static constexpr std::size_t width = 4;
 
   static Words counting_from(std::uint64_t first) { return Words{0, 1, 2, 3} + first; }
@@ -36,8 +37,24 @@ struct Avx2 {
     return bits_as<Reals>(_mm256_cvtps_pd(_mm_loadu_ps(x)));
   }
   static Reals reals(const double* x) { return bits_as<Reals>(_mm256_loadu_pd(x)); }
+  static Floats whole(const float* x) { return bits_as<Floats>(_mm256_loadu_ps(x)); }
+  static Reals whole(const double* x) { return reals(x); }
+  static Floats larger(Floats a, Floats b) {
+    return bits_as<Floats>(_mm256_max_ps(bits_as<__m256>(a), bits_as<__m256>(b)));
+  }
   static Reals larger(Reals a, Reals b) {
     return bits_as<Reals>(_mm256_max_pd(bits_as<__m256d>(a), bits_as<__m256d>(b)));
+  }
+  static float largest(Floats x) {
+    const __m256 all = bits_as<__m256>(x);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+  static double largest(Reals x) {
+    const __m256d all = bits_as<__m256d>(x);
+    const __m128d two = _mm_max_pd(_mm256_castpd256_pd128(all), _mm256_extractf128_pd(all, 1));
+    return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
   }
   static Reals pick(const double (&table)[16], Words index) {
     return bits_as<Reals>(_mm256_i64gather_pd(table, bits_as<__m256i>(index), 8));

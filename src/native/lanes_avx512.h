@@ -12,6 +12,7 @@ namespace {
 struct Avx512 {
   using Words = std::uint64_t __attribute__((vector_size(64)));
   using Reals = double __attribute__((vector_size(64)));
+  using Floats = float __attribute__((vector_size(64)));
   static constexpr std::size_t width = 8;
 
   static Words counting_from(std::uint64_t first) {
@@ -37,9 +38,16 @@ struct Avx512 {
     return bits_as<Reals>(_mm512_cvtps_pd(_mm256_loadu_ps(x)));
   }
   static Reals reals(const double* x) { return bits_as<Reals>(_mm512_loadu_pd(x)); }
+  static Floats whole(const float* x) { return bits_as<Floats>(_mm512_loadu_ps(x)); }
+  static Reals whole(const double* x) { return reals(x); }
+  static Floats larger(Floats a, Floats b) {
+    return bits_as<Floats>(_mm512_max_ps(bits_as<__m512>(a), bits_as<__m512>(b)));
+  }
   static Reals larger(Reals a, Reals b) {
     return bits_as<Reals>(_mm512_max_pd(bits_as<__m512d>(a), bits_as<__m512d>(b)));
   }
+  static float largest(Floats x) { return _mm512_reduce_max_ps(bits_as<__m512>(x)); }
+  static double largest(Reals x) { return _mm512_reduce_max_pd(bits_as<__m512d>(x)); }
   static Reals pick(const double (&table)[16], Words index) {
     const __m512d front = _mm512_loadu_pd(table), back = _mm512_loadu_pd(table + 8);
     return bits_as<Reals>(_mm512_permutex2var_pd(front, bits_as<__m512i>(index), back));

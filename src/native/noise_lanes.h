@@ -50,6 +50,7 @@ constexpr double two_52 = 0x1p52;
 struct Scalar {
   using Words = std::uint64_t;
   using Reals = double;
+  using Floats = float;
   static constexpr std::size_t width = 1;
 
   static Words counting_from(std::uint64_t first) { return first; }
@@ -63,8 +64,15 @@ struct Scalar {
   // The next `width` numbers as doubles.
   static Reals reals(const float* x) { return static_cast<double>(*x); }
   static Reals reals(const double* x) { return *x; }
+  // A whole register of numbers as they are.
+  static Floats whole(const float* x) { return *x; }
+  static Reals whole(const double* x) { return *x; }
   // The larger one, `b` if one of them is NaN.
+  static Floats larger(Floats a, Floats b) { return a > b ? a : b; }
   static Reals larger(Reals a, Reals b) { return a > b ? a : b; }
+  // The largest lane; none is NaN.
+  static float largest(Floats x) { return x; }
+  static double largest(Reals x) { return x; }
   // table[index] in each lane.
   static Reals pick(const double (&table)[16], Words index) { return table[index]; }
 };

@@ -47,7 +47,7 @@ class Parts {
 // by halves.
 constexpr std::size_t strands = 32;
 
-inline double fold(double (&sums)[strands]) {
+inline double fold(double* sums) {
   for (std::size_t half = strands / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
   }
@@ -88,32 +88,38 @@ struct Softmax {
   // The sum is 1 at least, so that of exp(least), where 0 is meant, no bit is left in it.
   template <class Number, class Score>
   static inline double sum(const Parts<Number>& row, Score score) {
-    constexpr std::size_t groups = strands / width;
-    Reals sums[groups] = {};
+    double sums[strands];
+    add_up<strands>(row, score, 0, sums);
+    return fold(sums);
+  }
+
+  // Of that sum, `count` strands from `first` on.
+  template <std::size_t count, class Number, class Score>
+  static inline void add_up(const Parts<Number>& row, Score score, std::size_t first,
+                            double* sums) {
+    constexpr std::size_t groups = count / width;
+    Reals sum[groups] = {};
     for (std::size_t part = 0; part < row.count(); ++part) {
-      const Number* const numbers = row[part];
-      for (std::size_t half = 0; half < Parts<Number>::length; half += strands) {
+      const Number* const numbers = row[part] + first;
+      for (std::size_t start = 0; start < Parts<Number>::length; start += strands) {
         for (std::size_t i = 0; i < groups; ++i) {
-          sums[i] += raised(score(Lanes::reals(numbers + half + i * width)));
+          sum[i] += raised(score(Lanes::reals(numbers + start + i * width)));
         }
       }
     }
-    double strand[strands];
-    std::memcpy(strand, sums, sizeof strand);
-    return fold(strand);
+    std::memcpy(sums + first, sum, sizeof sum);
   }
 
   // The largest of a part's numbers, NaN left out.
   template <class Number>
   static inline double largest(const Number* part) {
-    Reals top = Reals{} - infinity;
-    for (std::size_t i = 0; i < Parts<Number>::length; i += width) {
-      top = Lanes::larger(Lanes::reals(part + i), top);
+    using Whole = decltype(Lanes::whole(part));
+    constexpr std::size_t step = sizeof(Whole) / sizeof(Number);
+    Whole top = Whole{} - static_cast<Number>(infinity);
+    for (std::size_t i = 0; i < Parts<Number>::length; i += step) {
+      top = Lanes::larger(Lanes::whole(part + i), top);
     }
-    double lanes[width];
-    std::memcpy(lanes, &top, sizeof lanes);
-    for (std::size_t i = 1; i < width; ++i) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
-    return lanes[0];
+    return static_cast<double>(Lanes::largest(top));
   }
 
   template <class Number>
@@ -142,9 +148,18 @@ struct Softmax {
   static LogNormaliser log_normaliser(const float* logits, std::size_t size) {
     const Parts<float> row(logits, size);
     const double highest = largest(row) + 0.0;  // no -0
-    const double total = sum(row, [highest](Reals x) { return x - highest; });
-    return {highest, Maker<Scalar>::logarithm(total)};
+    double sums[strands];
+    add_up<strands>(row, [highest](Reals x) { return x - highest; }, 0, sums);
+    return {highest, log_of_strands(sums)};
   }
+
+  static void half_sum(const float* logits, std::size_t size, double highest, std::size_t half,
+                       double* sums) {
+    const auto score = [highest](Reals x) { return x - highest; };
+    add_up<strands / 2>(Parts<float>(logits, size), score, half * (strands / 2), sums);
+  }
+
+  static double log_of_strands(double* sums) { return Maker<Scalar>::logarithm(fold(sums)); }
 
   static void exponentials(const double* x, std::size_t count, double* out) {
     for (std::size_t first = 0; first < count; first += width) {

@@ -24,6 +24,8 @@ class WeighedRow {
     scale_ = {*std::max_element(maxima_.begin(), maxima_.end()) + 0.0, settings.temperature};
   }
 
+  double highest() const { return scale_.highest; }
+
   RowState state() const {
     if (is_broken_) return RowState::broken;
     return scale_.highest == -infinity ? RowState::empty : RowState::sound;
@@ -109,28 +111,30 @@ Warp::Warp(WarpSettings settings, std::size_t vocab_size)
   }
 }
 
-// Calls `use` with the weighed row, if it is sound.
+// Calls `use` with the weighed row, if it is sound, and its logits' highest.
 template <class Use>
 RowState Warp::with_row(const float* logits, const TextSoFar& text, Use use) const {
   const WeighedRow<float> plain(logits, vocab_size_, settings_);
   if (plain.state() == RowState::broken || !changes(text)) {
-    if (plain.state() == RowState::sound) use(plain);
+    if (plain.state() == RowState::sound) use(plain, plain.highest());
     return plain.state();
   }
   std::vector<double>& weights = room();
   weigh(logits, text, weights);
   const WeighedRow<double> changed(weights.data(), vocab_size_, settings_);
-  if (changed.state() == RowState::sound) use(changed);
+  if (changed.state() == RowState::sound) use(changed, plain.highest());
   return changed.state();
 }
 
 RowState Warp::choose(const float* logits, const TextSoFar& text, const NoiseAddress& at,
-                      std::size_t& token) const {
-  return with_row(logits, text, [&](const auto& row) { token = row.choose(at); });
+                      Chosen& chosen) const {
+  return with_row(logits, text, [&](const auto& row, double highest) {
+    chosen = {row.choose(at), highest};
+  });
 }
 
 RowState Warp::score(const float* logits, const TextSoFar& text, double* scores) const {
-  return with_row(logits, text, [&](const auto& row) { row.score(scores); });
+  return with_row(logits, text, [&](const auto& row, double) { row.score(scores); });
 }
 
 // Whether weights are other than the logits.
@@ -179,6 +183,14 @@ void softmax(const double* scores, std::size_t size, double* p) {
 
 LogNormaliser log_normaliser(const float* logits, std::size_t size) {
   return warp_kernels().log_normaliser(logits, size);
+}
+
+void HalvedSum::add(std::size_t half) {
+  warp_kernels().half_sum(logits_, size_, highest_, half, strands_);
+}
+
+LogNormaliser HalvedSum::normaliser() {
+  return {highest_, warp_kernels().log_of_strands(strands_)};
 }
 
 void exponentials(const double* x, std::size_t count, double* out) {

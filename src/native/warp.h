@@ -34,6 +34,11 @@ struct LogNormaliser {
   double log_sum;  // of exp(logit - highest)
 };
 
+struct Chosen {
+  std::size_t token;
+  double highest;  // of the row's logits
+};
+
 // What can be wrong with a row.
 enum class RowState { sound, broken, empty };  // broken: NaN or infinity; empty: nothing is left
 
@@ -43,11 +48,12 @@ class Warp {
   Warp(WarpSettings settings, std::size_t vocab_size);
 
   std::size_t vocab_size() const { return vocab_size_; }
+  bool is_greedy() const { return settings_.temperature == 0; }
 
   // argmax(warped log-weights + noise), ties to the lowest token. Both throw
   // std::invalid_argument if the text holds a token that the vocabulary hasn't.
   RowState choose(const float* logits, const TextSoFar& text, const NoiseAddress& at,
-                  std::size_t& token) const;
+                  Chosen& chosen) const;
 
   // The warped log-weights, -inf where nothing is left: scores[vocab].
   RowState score(const float* logits, const TextSoFar& text, double* scores) const;
@@ -67,6 +73,22 @@ class Warp {
 void softmax(const double* scores, std::size_t size, double* p);
 
 LogNormaliser log_normaliser(const float* logits, std::size_t size);
+
+// The same of a row whose highest logit is known, in two halves of about the same work.
+class HalvedSum {
+ public:
+  HalvedSum(const float* logits, std::size_t size, double highest)
+      : logits_(logits), size_(size), highest_(highest) {}
+
+  void add(std::size_t half);  // 0 or 1; each once, in any thread
+  LogNormaliser normaliser();  // once both are there
+
+ private:
+  const float* logits_;
+  std::size_t size_;
+  double highest_;
+  alignas(64) double strands_[32];  // half of them each
+};
 
 // The exponentials of `count` numbers <= 0, for the tests.
 void exponentials(const double* x, std::size_t count, double* out);

@@ -36,6 +36,10 @@ struct WarpKernels {
   void (*law)(const double* scores, std::size_t size, double* p);
   void (*exponentials)(const double* x, std::size_t count, double* out);
   LogNormaliser (*log_normaliser)(const float* logits, std::size_t size);
+  // Of the strands of the sum that log_normaliser makes, one half: 0 or 1.
+  void (*half_sum)(const float* logits, std::size_t size, double highest, std::size_t half,
+                   double* strands);
+  double (*log_of_strands)(double* strands);
 };
 
 extern const WarpKernels portable_warp;

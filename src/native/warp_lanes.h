@@ -70,19 +70,19 @@ struct Row {
   }
 
   static bool maxima(const Number* weights, std::size_t size, double* maxima) {
+    using Whole = decltype(Lanes::whole(weights));
+    constexpr std::size_t step = sizeof(Whole) / sizeof(Number);
+    constexpr Number endless = static_cast<Number>(infinity);
     const Parts<Number> row(weights, size);
-    Reals broken{};
+    Whole broken{};
     for (std::size_t part = 0; part < row.count(); ++part) {
       const Number* const numbers = row[part];
-      for (std::size_t i = 0; i < row.length; i += width) {
-        broken = Lanes::reals(numbers + i) < infinity ? broken : Reals{} + 1.0;
+      for (std::size_t i = 0; i < row.length; i += step) {
+        broken = Lanes::whole(numbers + i) < endless ? broken : Whole{} + Number{1};
       }
       maxima[part] = Softmax<Lanes>::largest(numbers);
     }
-    double lanes[width], any = 0;
-    std::memcpy(lanes, &broken, sizeof lanes);
-    for (const double lane : lanes) any += lane;
-    return any == 0;
+    return Lanes::largest(broken) == 0;
   }
 
   static void scores(const Number* weights, std::size_t size, const Scale& scale, double* out) {
@@ -133,7 +133,8 @@ template <class Lanes>
 constexpr WarpKernels warp_kernels_of() {
   return {Row<Lanes, float>::kernels(),  Row<Lanes, double>::kernels(),
           shift_logits<Lanes>,           Softmax<Lanes>::law,
-          Softmax<Lanes>::exponentials,  Softmax<Lanes>::log_normaliser};
+          Softmax<Lanes>::exponentials,  Softmax<Lanes>::log_normaliser,
+          Softmax<Lanes>::half_sum,      Softmax<Lanes>::log_of_strands};
 }
 
 }  // namespace

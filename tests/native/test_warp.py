@@ -338,3 +338,49 @@ def test_without_the_module_numpy_warps(monkeypatch: pytest.MonkeyPatch) -> None
     assert type(fast_warp(Sampling.make(), 3)) is NativeWarp
     monkeypatch.setattr(native, "is_there", lambda: False)
     assert type(fast_warp(Sampling.make(), 3)) is Warp
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("fails_at", [0, 1, 3, 4])
+@pytest.mark.parametrize("options", [*LINE, Sampling.make(temperature=1, logit_bias={3: 2.0})])
+def test_the_normalisers_of_a_line_are_those_of_its_rows(
+    options: Sampling, fails_at: int, threads: int
+) -> None:
+    """Of all places up to the first guess that fails, and of no place behind; tokens as without."""
+    rows = np.stack([row_of("model", 500) * (i + 1) for i in range(5)])
+    fast, noise, state = NativeWarp(options, 500, threads=threads), NativeNoise(3), State()
+    alone = [fast.token(row, state, noise, 7 + i) for i, row in enumerate(rows)]
+    guesses = [token + (i == fails_at) for i, token in enumerate(alone)]
+    places = [Place(i, state, 7 + i, guess) for i, guess in enumerate(guesses)]
+    needed = Warp(options, 500).log_normalisers(rows, range(fails_at + 1))
+    found = fast.choose(rows, places, noise)
+    assert found.normalisers == needed
+    assert found.tokens == fast.tokens(rows, places, noise)
+    first = fast.choose(rows, places[:1], noise)
+    assert (first.tokens, first.normalisers) == (alone[:1], needed[:1])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_normaliser_is_told_of_a_row_without_a_law(temperature: float, alone: bool) -> None:
+    """Nor of the rows behind it: the slow twin is asked about them."""
+    rows = np.stack([row_of("model", 100)] * 2)
+    rows[0, 7] = np.nan
+    warp = NativeWarp(Sampling.make(temperature=temperature), 100, threads=2)
+    places = [Place(i, State(), 7 + i, 3) for i in range(1 if alone else 2)]
+    found = warp.choose(rows, places, NativeNoise(3))
+    assert found.normalisers == []
+    assert found.tokens[0] is None
+
+
+def test_log_probabilities_of_a_scored_draft_are_the_slow_twins() -> None:
+    """Of rows that tokens were chosen from, and of others, in any order."""
+    draft = Draft.merged([[1, 2, 3], [1, 5]], "test")
+    rows = np.stack([row_of("model", 300) * (1 + i % 3) for i in range(len(draft) + 1)])
+    options = Sampling.make(temperature=1)
+    warp = NativeWarp(options, 300, threads=2)
+    scored = ScoredDraft(draft, rows, warp, warp.start([3]), 9)
+    scored.token(ROOT, NativeNoise(4), 9)
+    nodes, tokens = [2, ROOT, 0, 3, 1], [5, 6, 7, 8, 9]
+    slow = Warp(options, 300).log_probabilities_of(tokens, rows, [node + 1 for node in nodes])
+    assert scored.log_probabilities(nodes, tokens) == slow

@@ -44,6 +44,7 @@ class ScoredDraft:
         self._laws: dict[int, Law] = {}
         # By node, position and noise; None is for what the warp must be asked by itself.
         self._tokens: dict[tuple[int, int, Noise], int | None] = {}
+        self._normalisers: dict[int, tuple[float, float]] = {}  # by row
 
     def state(self, node: int) -> State:
         """Return the warp's state after the path to `node`."""
@@ -72,9 +73,16 @@ class ScoredDraft:
             Place(node + 1, self.state(node), position + i, guess)
             for i, (node, guess) in enumerate(zip(line, guesses, strict=True))
         ]
-        tokens = self.warp.tokens(self.logits, places, noise)
-        for node, place, token in zip(line, places, tokens, strict=True):
+        chosen = self.warp.choose(self.logits, places, noise)
+        for node, place, token in zip(line, places, chosen.tokens, strict=True):
             self._tokens[node, place.position, noise] = token
+        for place, normaliser in zip(places, chosen.normalisers, strict=False):
+            self._normalisers[place.row] = normaliser
+
+    def log_probabilities(self, nodes: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """Return the model's own log-probability of a token after each of some nodes."""
+        rows = [node + 1 for node in nodes]
+        return self.warp.log_probabilities_of(tokens, self.logits, rows, self._normalisers)
 
     def law(self, node: int) -> Law:
         """Return p after `node`: float64 [vocabulary]; do not write to it."""

@@ -9,8 +9,9 @@ have seen there.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +22,16 @@ from forerun.core.noise import Noise
 from forerun.core.softmax import log_normaliser, softmax
 from forerun.errors import EngineError, OptionError
 
-__all__ = ["Law", "Place", "Scores", "State", "Warp", "law", "likeliest"]
+__all__ = ["Chosen", "Law", "Place", "Scores", "State", "Warp", "law", "likeliest"]
 
 Scores = NDArray[np.float64]
 """float64 [vocabulary]: log-weights up to a constant, -inf where the warp left nothing."""
 
 Law = NDArray[np.float64]
 """float64 [vocabulary]: probabilities, summing to 1."""
+
+Normaliser = tuple[float, float]
+"""A row's highest logit, and the logarithm of the sum of exp(logit - highest)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,18 @@ class Place(NamedTuple):
     state: State
     position: int
     guess: int | None = None
+
+
+class Chosen(NamedTuple):
+    """What was found along a line of places, as far as it was looked at.
+
+    Attributes:
+        tokens: At each place the target's token, or None where the warp must be asked itself.
+        normalisers: Of the rows of the first places, what `Warp.log_normalisers` says.
+    """
+
+    tokens: list[int | None]
+    normalisers: list[Normaliser]
 
 
 class Warp:
@@ -217,6 +233,10 @@ class Warp:
         """
         return [None] * len(places)
 
+    def choose(self, logits: NDArray[np.float32], places: Sequence[Place], noise: Noise) -> Chosen:
+        """Return what `tokens` does and, where that comes cheap, their rows' normalisers."""
+        return Chosen(self.tokens(logits, places, noise), [])
+
     def law(self, logits: NDArray[np.float32], state: State) -> Law:
         """Return p, float64 [vocabulary]."""
         return law(self.scores(logits, state))
@@ -228,13 +248,27 @@ class Warp:
         return [log_normaliser(logits[row]) for row in rows]
 
     def log_probabilities_of(
-        self, tokens: Sequence[int], logits: NDArray[np.float32], rows: Sequence[int]
+        self,
+        tokens: Sequence[int],
+        logits: NDArray[np.float32],
+        rows: Sequence[int],
+        known: Mapping[int, Normaliser] = MappingProxyType({}),
     ) -> list[float]:
-        """Return, of each token, what `log_probabilities` says of it in its row of the logits."""
-        normalisers = self.log_normalisers(logits, rows)
+        """Return, of each token, what `log_probabilities` says of it in its row of the logits.
+
+        Args:
+            tokens: One for each of the rows.
+            logits: float32 [rows, vocabulary].
+            rows: Some of them.
+            known: Normalisers that were found before, by row.
+        """
+        missing = [row for row in rows if row not in known]
+        if missing:
+            found = self.log_normalisers(logits, missing)
+            known = {**known, **dict(zip(missing, found, strict=True))}
         return [
-            (logits.item(row, token) - highest) - log_sum
-            for row, token, (highest, log_sum) in zip(rows, tokens, normalisers, strict=True)
+            (logits.item(row, token) - known[row][0]) - known[row][1]
+            for row, token in zip(rows, tokens, strict=True)
         ]
 
     def log_probabilities(self, logits: NDArray[np.float32]) -> NDArray[np.float64]:

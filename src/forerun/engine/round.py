@@ -110,7 +110,7 @@ def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[Event]
     nodes = (*verdict.accepted, None)
     rows = [0, *(node + 1 for node in verdict.accepted)]  # each scores the token in question
     tokens = [verdict.token if node is None else scored.draft.nodes[node].token for node in nodes]
-    log_p = request.warp.log_probabilities_of(tokens, scored.logits, rows)
+    log_p = scored.log_probabilities([row - 1 for row in rows], tokens)
     for node, row, token, logprob in zip(nodes, rows, tokens, log_p, strict=True):
         pushed = request.stop.push(token)
         request.tokens.append(token)
