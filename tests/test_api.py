@@ -435,9 +435,9 @@ def test_forgetting_drops_what_drafters_learned(lm: LanguageModel) -> None:
     made: list[str] = []
     before = table.make_drafter
 
-    def noted(spec: str, kit: table.DrafterKit) -> Drafter | None:
+    def noted(spec: str, kit: table.DrafterKit, own: Any) -> Drafter | None:
         made.append(spec)
-        return before(spec, kit)
+        return before(spec, kit, own)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forerun.api, "make_drafter", noted)

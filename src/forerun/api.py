@@ -25,6 +25,7 @@ from forerun.control.control import Control
 from forerun.control.cost import CostCurve, measure
 from forerun.control.cost_cache import cost_key, remembered_costs
 from forerun.drafters.corpus import Corpus, read_corpus
+from forerun.drafters.own import checked
 from forerun.drafters.protocol import Drafter
 from forerun.drafters.store import Store
 from forerun.drafters.store_file import check_place, load_store, save_store
@@ -170,23 +171,28 @@ class LanguageModel:
     def add_drafter(self, drafter: Drafter) -> None:
         """Make a drafter of your own known by its name, for option `drafter`.
 
+        What it gives is checked: an answer that is no draft, or no guess, is an `EngineError` with
+        its name. It can be joined with others by commas, as every drafter can.
+
         Args:
             drafter: Anything with the methods of `forerun.drafters.protocol.Drafter`.
 
         Raises:
             OptionError: It lacks a method, or its name is taken or no name.
         """
-        if not isinstance(drafter, Drafter):
+        if isinstance(drafter, type) or not isinstance(drafter, Drafter):
             kind = type(drafter).__name__
             raise OptionError(f"A {kind} is no drafter.", "See forerun.drafters.protocol.Drafter.")
         name = drafter.name
+        if not isinstance(name, str):
+            raise OptionError(f"A drafter can't be called {_shown(name)}.", "Give a text.")
         taken = name in {*DRAFTERS, "auto", "none", *self._own_drafters}
         if taken or not name.strip() or name != name.strip() or "," in name:
             raise OptionError(
                 f"A drafter can't be called {_shown(name)}.",
                 "Choose a name without commas that no other drafter has.",
             )
-        self._own_drafters[name] = drafter
+        self._own_drafters[name] = checked(drafter)
 
     def forget(self) -> None:
         """Drop what was learned from texts: the next one is drafted as the first was.
@@ -341,9 +347,7 @@ class LanguageModel:
         return tokens
 
     def _drafter(self, spec: str) -> Drafter | None:
-        if spec.strip() in self._own_drafters:
-            return self._own_drafters[spec.strip()]
-        names = drafter_names(spec)
+        names = drafter_names(spec, self._own_drafters)
         if names not in self._drafters:
             script = self.loading.script
             kit = DrafterKit(
@@ -355,7 +359,7 @@ class LanguageModel:
                 draft_layers=self.loading.draft_layers,
                 store=self._store if self.loading.store_tokens else None,
             )
-            self._drafters[names] = make_drafter(spec, kit)
+            self._drafters[names] = make_drafter(spec, kit, self._own_drafters)
         return self._drafters[names]
 
     def _pass_costs(self, again: bool) -> CostCurve:

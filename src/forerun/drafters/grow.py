@@ -6,12 +6,15 @@ Where the shape is to be the one that pays, `forerun.control.choice` grows it in
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from forerun.core.proposal import Point
 from forerun.core.tree import ROOT, Draft, Node
 from forerun.drafters.protocol import DraftRequest, Guess, Place
 
 __all__ = ["grow", "surest"]
+
+MOST_GUESSES = 1024  # at one place; whoever has no end of them is heard so far
 
 
 def grow(place: Place, request: DraftRequest) -> Draft:
@@ -24,7 +27,7 @@ def grow(place: Place, request: DraftRequest) -> Draft:
     nodes: list[Node] = []
     tip = ROOT
     for _ in range(request.length):
-        children = surest(place.guesses(request.width))[: request.width]
+        children = surest(islice(place.guesses(request.width), MOST_GUESSES))[: request.width]
         if not children:
             break
         first = len(nodes)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from forerun.drafters.first import First
 from forerun.drafters.mix import Mix
@@ -57,28 +58,36 @@ class DrafterKit:
     store: Store | None = None
 
 
-def make_drafter(spec: str, kit: DrafterKit) -> Drafter | None:
+def make_drafter(
+    spec: str, kit: DrafterKit, own: Mapping[str, Drafter] = MappingProxyType({})
+) -> Drafter | None:
     """Return the drafter that `spec` names; None for "none".
 
     Args:
         spec: A name, several joined by commas (their guesses are merged; if one of them can't be
             asked place by place, the first that has a guess drafts), "auto" or "none".
         kit: What drafters are made from.
+        own: The user's, by name.
 
     Raises:
         OptionError: A name is unknown, empty or repeated, or the script is out of the vocabulary.
         VocabularyError: The draft model has another vocabulary than the target.
         CapabilityError: The target can't do what the drafter needs.
     """
-    drafters = [_load(name)(kit) for name in drafter_names(spec)]
+    names = drafter_names(spec, own)
+    drafters = [own[name] if name in own else _load(name)(kit) for name in names]
     if len(drafters) < 2:
         return next(iter(drafters), None)
     guessers = [drafter for drafter in drafters if isinstance(drafter, Guesser)]
     return Mix(guessers) if len(guessers) == len(drafters) else First(drafters)
 
 
-def drafter_names(spec: str) -> tuple[str, ...]:
+def drafter_names(spec: str, own: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names in `spec`, "auto" resolved; equal for two spellings of the same drafter.
+
+    Args:
+        spec: As for `make_drafter`.
+        own: Names of the user's drafters.
 
     Raises:
         OptionError: A name is unknown, empty or repeated.
@@ -88,17 +97,17 @@ def drafter_names(spec: str) -> tuple[str, ...]:
     named = AUTO if spec.strip() == "auto" else spec
     names = [name.strip() for name in named.split(",")]
     for name in names:
-        _check(name, names)
+        _check(name, names, own)
     return tuple(names)
 
 
-def _check(name: str, names: list[str]) -> None:
+def _check(name: str, names: list[str], own: Collection[str]) -> None:
     if name in ("auto", "none"):
         raise OptionError(f"Drafter {name!r} stands alone.", f"Leave the others or {name!r} out.")
-    if name not in DRAFTERS:
-        near = difflib.get_close_matches(name, DRAFTERS, n=2)
+    if name not in DRAFTERS and name not in own:
+        near = difflib.get_close_matches(name, [*own, *DRAFTERS], n=2)
         hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
-        known = ", ".join(sorted(DRAFTERS))
+        known = ", ".join([*sorted(own), *sorted(DRAFTERS)])
         raise OptionError(
             f"There is no drafter {name!r}.", f"{hint}There are {known}; and 'auto' and 'none'."
         )

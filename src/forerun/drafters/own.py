@@ -1,0 +1,150 @@
+"""Drafters that users bring: whatever they answer is checked before the engine sees it.
+
+The shipped drafters are tested instead, and pay for no check.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, Never
+
+from forerun.core.tree import Draft
+from forerun.drafters.protocol import Drafter, DraftRequest, Guess, Guesser, Outcome, Place
+from forerun.errors import EngineError, ForerunError
+
+__all__ = ["checked"]
+
+_SOURCES = 16  # drafters that one place may speak for
+_CERTAIN = 1.0 + 1e-9  # sums of shares may be rounded up
+_WAY_OUT = "See forerun.drafters.protocol for what a drafter has to give."
+
+
+def checked(drafter: Drafter) -> Drafter:
+    """Return a drafter that gives what this one does, or an `EngineError` that names it."""
+    return _OwnGuesser(drafter) if isinstance(drafter, Guesser) else _Own(drafter)
+
+
+class _Own:
+    """A drafter that drafts by itself."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.name = drafter.name
+
+    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+        _asked(self.name, self._drafter.open, sequence, tokens)
+
+    def fork(self, sequence: int, new: int) -> None:
+        _asked(self.name, self._drafter.fork, sequence, new)
+
+    def rollback(self, sequence: int, length: int) -> None:
+        _asked(self.name, self._drafter.rollback, sequence, length)
+
+    def free(self, sequence: int) -> None:
+        _asked(self.name, self._drafter.free, sequence)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        _asked(self.name, self._drafter.observe, outcomes)
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Return the drafts, each known to be one."""
+        answers = _asked(self.name, self._drafter.draft, requests)
+        if not isinstance(answers, Sequence):
+            _refuse(self.name, f"gave {_shown(answers)} instead of a list of drafts")
+        if len(answers) != len(requests):
+            _refuse(self.name, f"gave {len(answers)} drafts for {len(requests)} texts")
+        for answer, request in zip(answers, requests, strict=True):
+            if not isinstance(answer, Draft):
+                _refuse(self.name, f"gave {_shown(answer)} instead of a draft")
+            for node in answer.nodes:
+                if not isinstance(node.drafter, str):
+                    _refuse(self.name, f"calls the drafter of a token {_shown(node.drafter)}")
+                if not 0 <= node.token < request.warp.vocab_size:
+                    _refuse(self.name, f"proposed token {_shown(node.token)}")
+        return list(answers)
+
+
+class _OwnGuesser(_Own):
+    """A drafter that can be asked place by place."""
+
+    def place(self, request: DraftRequest) -> Place:
+        """Return the root's place, under watch."""
+        ask = self._drafter.place  # type: ignore[attr-defined]
+        return _OwnPlace(_asked(self.name, ask, request), self.name, request.warp.vocab_size)
+
+
+class _OwnPlace:
+    """A place of such a drafter."""
+
+    __slots__ = ("_name", "_place", "_size")
+
+    def __init__(self, place: Any, name: str, vocab_size: int) -> None:
+        if not (callable(getattr(place, "guesses", 0)) and callable(getattr(place, "after", 0))):
+            _refuse(name, f"gave {_shown(place)} instead of a place")
+        self._place, self._name, self._size = place, name, vocab_size
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        """Return the guesses, each known to be one, and not without end."""
+        bound = most * _SOURCES
+        given = _asked(self._name, self._first, most, bound + 1)
+        if len(given) > bound:
+            _refuse(self._name, f"gave more than {bound} guesses where {most} were asked for")
+        return [_sound(guess, self._name, self._size) for guess in given]
+
+    def after(self, token: int) -> _OwnPlace:
+        place = _asked(self._name, self._place.after, token)
+        return _OwnPlace(place, self._name, self._size)
+
+    def _first(self, most: int, bound: int) -> list[Any]:
+        return list(islice(self._place.guesses(most), bound))
+
+
+def _asked(name: str, method: Callable[..., Any], *asked: Any) -> Any:
+    """Return what a method gives; what it raises is told with the drafter's name."""
+    try:
+        return method(*asked)
+    except ForerunError:
+        raise
+    except Exception as error:
+        # Users' code may raise anything; where it did stays in the traceback.
+        what = f"Drafter {name!r} failed: {type(error).__name__}: {_cut(str(error))}."
+        raise EngineError(what, _WAY_OUT) from error
+
+
+def _sound(guess: Any, name: str, vocab_size: int) -> Guess:
+    """Return a guess of plain numbers, whatever numpy kind its drafter computed with."""
+    if not isinstance(guess, Guess):
+        _refuse(name, f"gave {_shown(guess)} instead of a guess")
+    try:
+        token, rank = operator.index(guess.token), operator.index(guess.rank)
+        confidence = float(guess.confidence)
+    except (TypeError, ValueError, OverflowError):
+        _refuse(name, f"gave {_shown(guess)}, which is not made of numbers")
+    if not 0 <= token < vocab_size:
+        _refuse(name, f"proposed token {_shown(token)}")
+    # A text would pass as the number that it spells.
+    is_word = isinstance(guess.confidence, str | bytes | bytearray)
+    if is_word or not 0.0 <= confidence <= _CERTAIN:  # nor is NaN
+        _refuse(name, f"guesses with confidence {_shown(guess.confidence)}")
+    if rank < 0 or not isinstance(guess.drafter, str):
+        _refuse(name, f"gave {_shown(guess)}, whose drafter or rank is none")
+    return Guess(token, confidence, guess.drafter, rank)
+
+
+def _refuse(name: str, what: str) -> Never:
+    raise EngineError(f"Drafter {name!r} {what}.", _WAY_OUT)
+
+
+def _shown(value: object) -> str:
+    """Return a wrong answer as an error shows it: of any length, or refusing to be shown."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
