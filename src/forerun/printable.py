@@ -1,8 +1,8 @@
-"""Text from outside, as it may be shown: a hostile name steers no terminal."""
+"""How text is shown: a hostile name steers no terminal, and one thing is not called several."""
 
 from __future__ import annotations
 
-__all__ = ["printable"]
+__all__ = ["counted", "printable"]
 
 
 def printable(text: str) -> str:
@@ -13,3 +13,9 @@ def printable(text: str) -> str:
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
     return "".join(shown)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: "1 text", "2 texts", "2 passes"."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"

@@ -37,7 +37,7 @@ def test_a_person_gets_a_table(run: Any) -> None:
     """With the remarks that figures need."""
     result = run("bench", "pass", *QUICK, "--threads", "1")
     assert (result.exit_code, result.stderr) == (0, "")
-    for said in ("rows", "v(M)", "memory limit", "barrier", "1 threads"):
+    for said in ("rows", "v(M)", "memory limit", "barrier", "1 thread,"):
         assert said in result.stdout
 
 

@@ -205,3 +205,12 @@ def test_names_of_tasks_are_no_markup(run: Any) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert all(name in result.stdout for name in names)
     assert "| a\\|b |" in Path("r.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("tokens", ["4096", "99999", "4090"])
+def test_a_race_without_room_is_refused(run: Any, tokens: str) -> None:
+    """Where no prompt and its text fit into the context, nothing is measured."""
+    result = run(*asked("--max-tokens", tokens, "--keep", "runs"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "the context is 4096" in result.stderr
+    assert not Path("runs").exists()

@@ -345,7 +345,7 @@ def test_a_corpus_is_told_and_read(run: Any, tmp_path: Path) -> None:
     (tmp_path / "b\x1b[31m").write_bytes(b"\0")
     result = run("generate", PROMPT, *ASK, "--corpus", str(tmp_path))
     assert result.exit_code == 0
-    assert "Corpus: 1 files" in result.stderr
+    assert "Corpus: 1 file, 10 tokens." in result.stderr
     assert "is skipped: it is binary." in result.stderr
     assert "\x1b" not in result.stderr
     assert run("generate", PROMPT, "--corpus", str(tmp_path / "none")).exit_code == 2

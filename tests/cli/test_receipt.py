@@ -80,7 +80,7 @@ def test_the_receipt_says_what_it_cost_and_what_is_promised() -> None:
         "tokens per pass 2.50",
         "acceptance 2 of 3 drafted tokens (67%)",
         "suffix 1 of 2 drafted tokens (50%)",
-        "bigram 1 of 1 drafted tokens (100%)",
+        "bigram 1 of 1 drafted token (100%)",
         "tokens per second 5.0",
         "4.0 MB per token",
         "guarantee bitwise",

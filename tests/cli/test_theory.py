@@ -97,7 +97,7 @@ def test_what_no_formula_holds_for_is_refused(
 
 def test_help_loses_no_word(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in brackets is a default, and no style that swallows it."""
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "400")
     group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():
         shown = run(name, "--help").stdout

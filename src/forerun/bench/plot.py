@@ -8,6 +8,7 @@ from typing import Any
 
 from forerun.bench.report import PassReport
 from forerun.errors import OptionError, StartError
+from forerun.printable import counted
 
 __all__ = ["check_plot", "draw_passes", "new_figure", "plain", "save"]
 
@@ -45,8 +46,8 @@ def draw_passes(report: PassReport, path: str) -> None:
     for axes, label in ((times, "ms a pass"), (costs, "v(M): over a pass of one row")):
         axes.set(xlabel="rows M", ylabel=label, ylim=(0, None))
         axes.legend()
-    context, threads = report.options.context, report.machine["threads"]
-    figure.suptitle(f"{plain(report.model)}, context {context}, {threads} threads")
+    context, threads = report.options.context, counted(report.machine["threads"], "thread")
+    figure.suptitle(f"{plain(report.model)}, context {context}, {threads}")
     save(figure, path)
 
 

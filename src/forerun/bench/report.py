@@ -13,7 +13,7 @@ from rich.text import Text
 from forerun.bench.machine import Reading
 from forerun.bench.measure import Plan, Samples, Task, median
 from forerun.config import Timing
-from forerun.printable import printable
+from forerun.printable import counted, printable
 
 __all__ = ["OURS", "Load", "PassReport"]
 
@@ -185,7 +185,8 @@ class PassReport:
             return
         said = [f"{name} {_shown(rate)}" for name, rate in record["tokens_per_second"].items()]
         said += [f"{_shown(ratio)} times {name}'s" for name, ratio in record["ratios"].items()]
-        yield Text(f"{kind} of {record['tokens']} tokens, tokens a second: {', '.join(said)}")
+        tokens = counted(record["tokens"], "token")
+        yield Text(f"{kind} of {tokens}, tokens a second: {', '.join(said)}")
 
     def _remarks(self) -> Iterator[str]:
         limit, bandwidth = self.memory_limit_ms, self.bandwidth_gb_s
@@ -206,8 +207,9 @@ class PassReport:
         ours = self.details[OURS]
         context = f"context {self.options.context} in {ours['kv_bits']} bits"
         weights = "" if ours["weights"] == "auto" else f" as {ours['weights']}"
+        threads = counted(self.machine["threads"], "thread")
         where = f"{self.machine['processor']}, {self.machine['instructions']}"
-        yield f"{self.model}{weights}, {context}, {self.machine['threads']} threads, {where}"
+        yield f"{self.model}{weights}, {context}, {threads}, {where}"
         for name, own in self.samples.items():
             if own.error:
                 yield f"{name} was given up: {own.error}"

@@ -22,6 +22,7 @@ from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading
 from forerun.errors import OptionError
 from forerun.events import Result
+from forerun.printable import counted
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel, Stream
@@ -111,7 +112,7 @@ def _conclude(console: Console, plain: Result, speculative: Result) -> None:
         place = next(index for index, (mine, other) in pairs if mine != other)
         console.print(Text(f"DIFFERENT from token {place} on: a broken promise.", "bold red"))
         return
-    passes = f"{ours.stats.passes} passes of the target instead of {theirs.stats.passes}"
+    passes = f"{counted(ours.stats.passes, 'pass')} of the target instead of {theirs.stats.passes}"
     time = f"{ours.stats.seconds:.2f} s instead of {theirs.stats.seconds:.2f} s"
-    same = f"The same {len(ours.token_ids)} tokens: {passes}, {time}."
+    same = f"The same {counted(len(ours.token_ids), 'token')}: {passes}, {time}."
     console.print(Text(same, "bold green"), soft_wrap=True)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.events import Result, Source, Stats, TokenEvent
-from forerun.printable import printable
+from forerun.printable import counted, printable
 
 __all__ = ["coloured", "legend", "print_receipt", "style_of", "style_of_drafter"]
 __all__ += ["style_of_target"]
@@ -85,7 +85,7 @@ def print_receipt(console: Console, result: Result) -> None:
 
 def _lines(result: Result) -> Iterable[tuple[str, str]]:
     stats = result.stats
-    yield "tokens", f"{stats.tokens} in {stats.passes} passes of the target"
+    yield "tokens", f"{stats.tokens} in {counted(stats.passes, 'pass')} of the target"
     yield "tokens per pass", f"{stats.tokens_per_pass:.2f}"
     yield "acceptance", _kept(stats.accepted, stats.drafted)
     for drafter, (drafted, accepted) in stats.by_drafter.items():
@@ -102,12 +102,12 @@ def _lines(result: Result) -> Iterable[tuple[str, str]]:
 
 def _kept(accepted: int, drafted: int) -> str:
     share = f" ({accepted / drafted:.0%})" if drafted else ""
-    return f"{accepted} of {drafted} drafted tokens{share}"
+    return f"{accepted} of {counted(drafted, 'drafted token')}{share}"
 
 
 def _times(stats: Stats) -> str:
     drafting = stats.draft_seconds + stats.choice_seconds
     return (
         f"{stats.seconds:.2f} s, of it {drafting:.2f} s drafting; "
-        f"prompt of {stats.prompt_tokens} tokens {stats.prompt_seconds:.2f} s"
+        f"prompt of {counted(stats.prompt_tokens, 'token')} {stats.prompt_seconds:.2f} s"
     )

@@ -101,6 +101,8 @@ def _curve(text: str | None) -> PassCost:
     for item in text.split(","):
         rows, _, cost = item.partition(":")
         try:
+            if not item.isascii():
+                raise ValueError
             v[int(rows)] = float(cost)
         except ValueError:
             raise OptionError(

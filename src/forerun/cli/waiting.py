@@ -20,7 +20,7 @@ from rich.text import Text
 
 from forerun.cli.consoles import stderr
 from forerun.config import Loading
-from forerun.printable import printable
+from forerun.printable import counted, printable
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
@@ -106,11 +106,11 @@ def open_model(loading: Loading) -> LanguageModel:
 
 def _tell_corpus(corpus: Corpus) -> None:
     """Say how much was read; what was left out is an example or two, and a number."""
-    told = f"Corpus: {len(corpus.texts)} files, {corpus.tokens} tokens."
+    told = f"Corpus: {counted(len(corpus.texts), 'file')}, {counted(corpus.tokens, 'token')}."
     for skipped in corpus.skipped[:3]:
         told += f" {skipped.path} is skipped: {skipped.reason}."
     if len(corpus.skipped) > 3:
-        told += f" And {len(corpus.skipped) - 3} more are skipped."
+        told += f" Skipped besides: {len(corpus.skipped) - 3}."
     stderr().print(Text(printable(told)), soft_wrap=True)
 
 

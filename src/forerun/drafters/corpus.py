@@ -14,6 +14,7 @@ from pathlib import Path
 
 from forerun.errors import OptionError
 from forerun.events import LoadProgress
+from forerun.printable import counted
 from forerun.regular_file import read_file, reason_of
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Corpus", "Skipped", "read_corpus", "read_text"]
@@ -75,7 +76,7 @@ def read_corpus(
     left, done = most, 0
     for path, size, named in files:
         if left <= 0:
-            skipped.append(Skipped(path, f"the corpus has its {most} tokens already"))
+            skipped.append(Skipped(path, f"the corpus has its {counted(most, 'token')} already"))
             continue
         text, reason = read_text(path)
         if text is None and named:
@@ -89,7 +90,9 @@ def read_corpus(
                 if progress is not None:
                     progress(LoadProgress("reading", min(done + len(tokens), whole), whole))
                 if len(tokens) >= left:
-                    skipped.append(Skipped(path, f"only the first {left} tokens had room"))
+                    skipped.append(
+                        Skipped(path, f"only the first {counted(left, 'token')} had room")
+                    )
                     del tokens[left:]
                     break
             texts.append(tokens)

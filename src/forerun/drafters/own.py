@@ -13,6 +13,7 @@ from typing import Any, Never
 from forerun.core.tree import Draft
 from forerun.drafters.protocol import Drafter, DraftRequest, Guess, Guesser, Outcome, Place
 from forerun.errors import EngineError, ForerunError
+from forerun.printable import counted
 
 __all__ = ["checked"]
 
@@ -54,7 +55,10 @@ class _Own:
         if not isinstance(answers, Sequence):
             _refuse(self.name, f"gave {_shown(answers)} instead of a list of drafts")
         if len(answers) != len(requests):
-            _refuse(self.name, f"gave {len(answers)} drafts for {len(requests)} texts")
+            _refuse(
+                self.name,
+                f"gave {counted(len(answers), 'draft')} for {counted(len(requests), 'text')}",
+            )
         for answer, request in zip(answers, requests, strict=True):
             if not isinstance(answer, Draft):
                 _refuse(self.name, f"gave {_shown(answer)} instead of a draft")

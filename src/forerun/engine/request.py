@@ -14,6 +14,7 @@ from forerun.drafters.protocol import Guesser
 from forerun.errors import CapabilityError, PromptError
 from forerun.events import Result, Stats, TokenEvent
 from forerun.native import fast_noise, fast_warp
+from forerun.printable import counted
 from forerun.targets.protocol import Target
 
 __all__ = ["AUTO_DRAFT_LENGTH", "Ask", "Request"]
@@ -92,8 +93,9 @@ class Request:
         if not self.prompt:
             raise PromptError("The prompt is empty.", "Give at least one token.")
         if len(self.prompt) >= target.context_length:
+            size = counted(len(self.prompt), "token")
             raise PromptError(
-                f"The prompt has {len(self.prompt)} tokens, the context {target.context_length}.",
+                f"The prompt has {size}, the context {target.context_length}.",
                 "Shorten the prompt, so that at least one token can follow.",
             )
         unknown = [t for t in self.prompt if not 0 <= t < target.vocab_size]

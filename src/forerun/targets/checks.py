@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from forerun.errors import CapabilityError, EngineError, PromptError
+from forerun.printable import counted
 from forerun.targets.protocol import Row, Target
 
 __all__ = ["check_asked", "check_prompt", "check_rows", "check_until", "read_prompt"]
@@ -22,7 +23,7 @@ def check_prompt(
     if source is not None:
         raise CapabilityError("This target has no encoder.", "Give a prompt only.")
     if len(prompt) > context_length:
-        what = f"The prompt has {len(prompt)} tokens, the context {context_length}."
+        what = f"The prompt has {counted(len(prompt), 'token')}, the context {context_length}."
         raise PromptError(what, "Shorten the prompt.")
     for token in prompt:
         if not 0 <= token < vocab_size:

@@ -20,6 +20,7 @@ from forerun.fork_lock import fork_lock
 from forerun.models.architecture import Architecture
 from forerun.models.model import Model
 from forerun.native import load
+from forerun.printable import counted
 from forerun.targets.checks import (
     check_asked,
     check_prompt,
@@ -93,7 +94,9 @@ class NativeTarget:
             what = f"context = {context}: {model.name} was trained for {trained}."
             raise OptionError(what, f"Choose 1 to {trained}.")
         if threads is not None and not 1 <= threads <= _MOST_THREADS:
-            what = f"threads = {threads}: this machine has {usable_cores()} usable cores."
+            what = (
+                f"threads = {threads}: this machine has {counted(usable_cores(), 'usable core')}."
+            )
             raise OptionError(what, f"Choose 1 to {_MOST_THREADS}.")
         if kv_bits not in (None, 16, 32):
             raise OptionError(f"kv_bits = {kv_bits}.", "Choose 16 or 32.")

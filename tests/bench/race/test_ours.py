@@ -56,6 +56,8 @@ def test_a_name_says_what_a_side_is(
         ("suffix:5:6", "'5:6' is no draft length"),
         ("suffix:-1", "'-1' is no draft length"),
         ("suffix:", "'' is no draft length"),
+        ("suffix:٣", "no draft length"),
+        ("suffix:5x٣", "no draft length"),
         ("suffix:257", "draft_length = 257"),
         ("suffix:5x0", "draft_width = 0"),
         ("plain:5", "drafts nothing"),

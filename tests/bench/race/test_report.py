@@ -174,7 +174,7 @@ def test_a_person_reads_what_figures_need() -> None:
         left_out=[LeftOut("9", 0, 5000)], load=Load(1.0, 1.0, 0.3, 0.1), is_interrupted=True
     )
     shown = printed(one)
-    for said in ("1.33", "[1.33, 1.33]", "peer was given up: out of ideas", "1 texts are longer"):
+    for said in ("1.33", "[1.33, 1.33]", "peer was given up: out of ideas", "context: 1 text."):
         assert said in shown
     for said in ("not a quiet machine", "50 to 60 ns", "avx2", "runs/x.jsonl", "INTERRUPTED"):
         assert said in shown

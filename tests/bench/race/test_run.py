@@ -169,3 +169,26 @@ def test_a_model_without_template_reads_the_texts(tmp_path: Path) -> None:
     one = Race(bare, [plain], PLAN)
     one.run([PROMPTS[1]])
     assert bare.model.tokenizer.decode(plain.jobs[2].tokens) == "one\n\nyes\n\ntwo"
+
+
+def test_the_warm_up_reads_little(lm: LanguageModel) -> None:
+    """Of a prompt as long as the context, too, which is left out afterwards."""
+    plain = FakeSide("plain", by_seed)
+    one = Race(lm, [plain], PLAN)
+    one.run([Prompt("q", "t", ("one " * 500,)), *PROMPTS[:1]])
+    assert 0 < len(plain.jobs[0].tokens) <= 128
+    assert [left.question_id for left in one.left_out] == ["q"]
+
+
+def test_progress_tells_how_much_there_is(lm: LanguageModel) -> None:
+    """Texts of all sides, turns and repeats, and how long they take: first by the warm-up."""
+    told: list[tuple[str, float]] = []
+    sides = [FakeSide(name, by_seed) for name in ("plain", "auto")]
+    one = Race(lm, sides, PLAN._replace(max_tokens=100))
+    one.run(PROMPTS, progress=lambda part, share: told.append((part, share)))
+    assert [part for part, _ in told[:2]] == ["plain warms up", "auto warms up"]
+    # 0.1 s and 100 tokens of 1 s / 4: 25.1 s, for each of 72 texts.
+    assert told[2] == ("0 of 72 texts, about 30 min left, t 0, repeat 1", 0.0)
+    assert told[3][0].startswith("2 of 72 texts, about ")
+    assert told[3][1] == 2 / 72
+    assert told[-1][0].startswith("68 of 72 texts, about 1 s left, t 7, repeat 3")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from forerun.api import LanguageModel
 from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
@@ -15,7 +15,7 @@ from forerun.bench.race.ours import OurSide, SideSpec, our_spec
 from forerun.bench.race.peers import RACE_PEERS, PeerError, PeerKit, PeerSide
 from forerun.bench.race.protocol import Side
 from forerun.bench.race.report import RaceReport
-from forerun.bench.race.run import Plan, Race
+from forerun.bench.race.run import Plan, Race, conversation
 from forerun.bench.report import Load
 from forerun.config import Generation, Racing
 from forerun.errors import OptionError
@@ -70,17 +70,17 @@ def bench_generate(
         progress: Told what is being done, and the share that is.
 
     Raises:
-        OptionError: Prompts, sides or the folder for samples are not as they should be.
+        OptionError: Prompts, sides or the folder for samples are not as they should be, or no
+            prompt has room in the context.
     """
     prompts = prompts_of(options)
     specs = side_names(options.sides)
-    seed = secrets.randbits(32) if generation.seed is None else generation.seed
-    plan = Plan(generation.max_tokens, generation.temperature, seed, options.repeats, options.turns)
+    plan = _plan(options, generation)
+    _check_room(lm, prompts, plan.max_tokens)
     with ExitStack() as opened:
         keeper = opened.enter_context(Keeper(options.keep))
-        sides, errors = _open(specs, lm, _kit(lm, options, plan, prompts), progress)
-        for side in sides:
-            opened.callback(side.close)
+        kit = _kit(lm, options, plan, prompts)
+        sides, errors = opened.enter_context(_opened(specs, lm, kit, progress))
         details = {side.name: side.describe() for side in sides}
         machine = describe(_threads(lm))
         about = {"model": lm.model.name, "machine": machine, "sides": details, "errors": errors}
@@ -114,6 +114,11 @@ def bench_generate(
     return report
 
 
+def _plan(options: Racing, generation: Generation) -> Plan:
+    seed = secrets.randbits(32) if generation.seed is None else generation.seed
+    return Plan(generation.max_tokens, generation.temperature, seed, options.repeats, options.turns)
+
+
 def _ours(name: str) -> SideSpec:
     try:
         return our_spec(name)
@@ -126,17 +131,19 @@ def _name(spec: SideSpec | str) -> str:
     return spec if isinstance(spec, str) else spec.name
 
 
-def _open(
+@contextmanager
+def _opened(
     specs: Sequence[SideSpec | str], lm: LanguageModel, kit: PeerKit, progress: Progress
-) -> tuple[list[Side], dict[str, str]]:
-    """Open all sides; a peer that can't be opened is told by its error."""
+) -> Iterator[tuple[list[Side], dict[str, str]]]:
+    """Open all sides, and close them; a peer that can't be opened is told by its error."""
     sides: list[Side] = []
     errors: dict[str, str] = {}
-    with ExitStack() as on_failure:
+    with ExitStack() as at_end:
         for spec in specs:
             if not isinstance(spec, str):
                 own = LanguageModel(lm.model, lm.loading) if spec.is_warm else lm
                 sides.append(OurSide(spec, own))
+                at_end.callback(sides[-1].close)
                 continue
             progress(f"opening {spec}", 0)
             try:
@@ -144,10 +151,9 @@ def _open(
             except PeerError as error:
                 errors[spec] = str(error)
                 continue
-            on_failure.callback(peer.close)
+            at_end.callback(peer.close)
             sides.append(peer)
-        on_failure.pop_all()
-    return sides, errors
+        yield sides, errors
 
 
 def _kit(lm: LanguageModel, options: Racing, plan: Plan, prompts: Sequence[Prompt]) -> PeerKit:
@@ -162,6 +168,25 @@ def _kit(lm: LanguageModel, options: Racing, plan: Plan, prompts: Sequence[Promp
     cache = str(cache_folder() / "peers")
     ends = tuple(sorted(lm.model.tokenizer.eos_ids))
     return PeerKit(str(lm.model.path), _threads(lm), context, ends, cache, options.q4_0)
+
+
+def _check_room(lm: LanguageModel, prompts: Sequence[Prompt], max_tokens: int) -> None:
+    """Refuse a race in which no text would be written: none has room in the context."""
+    context = lm.target.context_length
+    way_out = "Lower max_tokens, or take shorter prompts."
+    if max_tokens >= context:
+        what = f"max_tokens = {max_tokens} leaves no room for a prompt: the context is {context}."
+        raise OptionError(what, way_out)
+    shortest = context
+    for prompt in prompts:
+        shortest = min(shortest, len(conversation(lm, prompt.turns[:1])))
+        if shortest + max_tokens <= context:
+            return
+    raise OptionError(
+        f"No prompt has room: with max_tokens = {max_tokens} the shortest needs "
+        f"{shortest + max_tokens} tokens, and the context is {context}.",
+        way_out,
+    )
 
 
 def _threads(lm: LanguageModel) -> int:

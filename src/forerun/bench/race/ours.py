@@ -55,7 +55,7 @@ def our_spec(name: str) -> SideSpec:
         asked["drafter"] = "none"
     is_warm = rest[-1:] == [WARM]
     rest = rest[:-1] if is_warm else rest
-    shape = re.fullmatch(r"(\d{1,4})(?:x(\d{1,3}))?", rest[0]) if len(rest) == 1 else None
+    shape = re.fullmatch(r"([0-9]{1,4})(?:x([0-9]{1,3}))?", rest[0]) if len(rest) == 1 else None
     if rest and shape is None:
         what = f"Side {name[:80]!r}: {':'.join(rest)[:80]!r} is no draft length."
         raise OptionError(what, "Write suffix:5, suffix:5x2 or suffix:5:warm.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from forerun.bench.plot import new_figure, plain, save
 from forerun.bench.race.report import RaceReport
+from forerun.printable import counted
 
 __all__ = ["draw_race"]
 
@@ -32,8 +33,8 @@ def draw_race(report: RaceReport, path: str) -> None:
         axes.set_ylabel(measure.replace("_", " "))
     panels[0].axhline(1, linestyle="--", color="grey")
     panels[0].legend(ncols=min(6, len(report.sides)))
-    threads = report.machine["threads"]
-    title = f"{plain(report.model)}, temperature {report.plan.temperature:g}, {threads} threads"
+    threads = counted(report.machine["threads"], "thread")
+    title = f"{plain(report.model)}, temperature {report.plan.temperature:g}, {threads}"
     figure.suptitle(title + (", interrupted" if report.is_interrupted else ""))
     save(figure, path)
 

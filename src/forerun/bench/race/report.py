@@ -16,7 +16,7 @@ from forerun.bench.race.run import Difference, LeftOut, Plan
 from forerun.bench.race.samples import LOOP_SHARE, Sample, looping
 from forerun.bench.race.tables import Grid, shown
 from forerun.bench.report import Load
-from forerun.printable import printable
+from forerun.printable import counted, printable
 
 __all__ = ["RaceReport"]
 
@@ -169,7 +169,9 @@ class RaceReport:
         title = f"Tokens per second over {self.reference}'s, by task"
         yield self._by_task(title, self.ratios, with_intervals)
         if self.loops:
-            title = f"The same without {len(self.loops)} texts that repeat themselves"
+            texts = counted(len(self.loops), "text")
+            verb = "repeats itself" if len(self.loops) == 1 else "repeat themselves"
+            title = f"The same without {texts} that {verb}"
             yield self._by_task(title, self.ratios_without_loops, with_intervals)
         yield self._parts()
         if self._expected:
@@ -189,7 +191,8 @@ class RaceReport:
         for name, error in self.errors.items():
             yield f"{name} was given up: {error}"
         if self.left_out:
-            yield f"{len(self.left_out)} texts are longer than the model's context: left out."
+            texts = counted(len(self.left_out), "text")
+            yield f"Left out, for there is no room in the model's context: {texts}."
         yield from self._about_the_machine()
         yield f"Every sample is in {self.kept}."
 
@@ -223,7 +226,8 @@ class RaceReport:
                 ]
             )
         count = sum(self.prompts.values())
-        return Grid(f"{count} prompts, {self.plan.repeats} times", head, rows)
+        title = f"{counted(count, 'prompt')}, {counted(self.plan.repeats, 'time')}"
+        return Grid(title, head, rows)
 
     def _by_task(self, title: str, ratios: dict[str, dict[str, Any]], with_intervals: bool) -> Grid:
         others = [name for name in self.sides if name != self.reference]
@@ -265,10 +269,11 @@ class RaceReport:
         barriers = [reading.barrier_ns for reading in self.readings]
         if barriers:
             yield f"barrier: {min(barriers):.0f} to {max(barriers):.0f} ns"
-        where = f"{machine['processor']}, {machine['instructions']}, {machine['threads']} threads"
+        threads = counted(machine["threads"], "thread")
+        where = f"{machine['processor']}, {machine['instructions']}, {threads}"
         yield (
             f"{self.model}, {where}, temperature {self.plan.temperature:g}, at most "
-            f"{self.plan.max_tokens} tokens, seed {self.plan.seed}"
+            f"{counted(self.plan.max_tokens, 'token')}, seed {self.plan.seed}"
         )
         yield (
             "Speed is tokens after the first over the time after it; a text repeats itself if "

@@ -16,13 +16,16 @@ from typing import NamedTuple
 
 from forerun.api import LanguageModel
 from forerun.bench.prompts import Prompt
+from forerun.bench.race.pace import Pace
 from forerun.bench.race.protocol import Job, Side, Written
 from forerun.bench.race.samples import Sample
 from forerun.errors import ForerunError
 
-__all__ = ["Difference", "LeftOut", "Plan", "Race", "error_text", "reference_of", "seed_of"]
+__all__ = ["Difference", "LeftOut", "Plan", "Race", "conversation", "error_text", "reference_of"]
+__all__ += ["seed_of"]
 
 _WARM_TOKENS = 16
+_WARM_PROMPT = 128  # tokens; of a prompt without an end no side is to read more before the race
 _SETTLE = 0.005  # seconds, in which another engine's threads that wait awake go to sleep
 
 
@@ -104,6 +107,7 @@ class Race:
         self._lm, self._sides, self._plan = lm, sides, plan
         self._hear, self._is_over = hear, is_over
         self._room = lm.target.context_length - plan.max_tokens
+        self._pace = Pace(plan.max_tokens)
         self._texts: dict[tuple[str, int], tuple[int, ...]] = {}
         self.reference = reference_of(sides).name
         self.samples: list[Sample] = []
@@ -125,24 +129,30 @@ class Race:
             at_repeat: Called before each repeat.
             progress: Told what is written, and the share of prompts that is done.
         """
-        self._warm_up(prompts[0])
-        total = len(prompts) * self._plan.repeats
+        turns = sum(len(prompt.turns[: self._plan.turns]) for prompt in prompts)
+        whole = turns * self._plan.repeats * len(self._sides)
+        self._warm_up(prompts[0], progress)
+        self._pace.start(whole)
         for repeat in range(self._plan.repeats):
             at_repeat()
-            for index, prompt in enumerate(prompts):
+            for prompt in prompts:
                 if self._is_over():
                     return
                 what = f"{prompt.task} {prompt.question_id}, repeat {repeat + 1}"
-                progress(what, (repeat * len(prompts) + index) / total)
+                progress(f"{self._pace.told()}, {what}", self._pace.share)
                 self._prompt(prompt, repeat)
+                self._pace.done += len(prompt.turns[: self._plan.turns]) * len(self._sides)
 
-    def _warm_up(self, prompt: Prompt) -> None:
-        """Let each side write a few tokens, which are not kept."""
-        tokens = self._tokens([prompt.turns[0]], [])[: max(1, self._room)]
+    def _warm_up(self, prompt: Prompt, progress: Callable[[str, float], None]) -> None:
+        """Let each side write a few tokens, which are not kept, but tell how long all will take."""
+        tokens = self._tokens([prompt.turns[0]], [])[: max(1, min(self._room, _WARM_PROMPT))]
         job = Job(tokens, min(_WARM_TOKENS, self._plan.max_tokens), 0.0, 0)
         for side in self._sides:
             if not self._is_over():
-                self._write(side, job)
+                progress(f"{side.name} warms up", 0.0)
+                written = self._write(side, job)
+                if written is not None:
+                    self._pace.learn(written)
 
     def _prompt(self, prompt: Prompt, repeat: int) -> None:
         """Let all sides write one prompt's turns."""
@@ -215,16 +225,22 @@ class Race:
             return None
 
     def _tokens(self, said: Sequence[str], answers: Sequence[str]) -> tuple[int, ...]:
-        """The prompt of a conversation so far; without a chat template, its texts in a row."""
-        if self._lm.model.chat_template is None:
-            turns = [text for pair in zip_longest(said, answers) for text in pair if text]
-            return self._lm.tokens_of("\n\n".join(turns))
-        messages: list[dict[str, object]] = []
-        for text, answer in zip_longest(said, answers):
-            messages.append({"role": "user", "content": text})
-            if answer is not None:
-                messages.append({"role": "assistant", "content": answer})
-        return self._lm.tokens_of(messages)
+        return conversation(self._lm, said, answers)
+
+
+def conversation(
+    lm: LanguageModel, said: Sequence[str], answers: Sequence[str] = ()
+) -> tuple[int, ...]:
+    """Return the prompt of a conversation so far; without a chat template, its texts in a row."""
+    if lm.model.chat_template is None:
+        turns = [text for pair in zip_longest(said, answers) for text in pair if text]
+        return lm.tokens_of("\n\n".join(turns))
+    messages: list[dict[str, object]] = []
+    for text, answer in zip_longest(said, answers):
+        messages.append({"role": "user", "content": text})
+        if answer is not None:
+            messages.append({"role": "assistant", "content": answer})
+    return lm.tokens_of(messages)
 
 
 def reference_of(sides: Sequence[Side]) -> Side:
