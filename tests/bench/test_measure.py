@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.fake_side import Call, FakeSide
+from forerun.bench.end import End
 from forerun.bench.measure import Plan, Samples, Task, measure, median
 
 PLAN = Plan(rows=(1, 2, 4), prefill=8, decode=3, repeats=5, tokens=range(8), seed=7, settle=0)
@@ -103,9 +104,9 @@ def test_our_own_failure_is_raised() -> None:
 
 
 def test_what_was_measured_before_an_end_is_kept() -> None:
-    """`is_over` is asked before each sample, and ends it there."""
+    """`came` is asked before each sample, and ends it there."""
     calls: list[Call] = []
-    samples = measure(sides(calls, "ours"), PLAN, is_over=lambda: len(calls) >= 10)["ours"]
+    samples = measure(sides(calls, "ours"), PLAN, end=End(lambda: len(calls) >= 10))["ours"]
     assert len(calls) <= 12
     assert 0 < sum(map(len, samples.seconds.values())) < 10
 

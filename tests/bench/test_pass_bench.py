@@ -10,6 +10,7 @@ import pytest
 from bench.fake_side import CALLS
 from forerun.api import LanguageModel, load
 from forerun.bench import machine
+from forerun.bench.end import End
 from forerun.bench.measure import Task
 from forerun.bench.pass_bench import bench_pass, check_context
 from forerun.bench.peers import PEERS
@@ -82,7 +83,7 @@ def test_a_failing_peer_is_reported(lm: LanguageModel) -> None:
 
 def test_an_end_keeps_what_there_is(lm: LanguageModel) -> None:
     """Ended at once, the report is empty and whole."""
-    record = bench_pass(lm, Timing(**SMALL), is_over=lambda: True).as_json()
+    record = bench_pass(lm, Timing(**SMALL), end=End(lambda: True)).as_json()
     assert record["sides"]["forerun"]["ms"] == [None, None, None]
     assert record["v"] == [None, None, None]
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import signal
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import forerun
 from forerun.cli.generate import Printer, run_stream
-from forerun.cli.interrupt import patient
+from forerun.cli.interrupt import TERMINATED, patient
 from forerun.events import Event, Result, RoundEvent, Stats, TokenEvent
 
 
@@ -77,3 +79,48 @@ def test_what_was_held_back_is_written(capsys: pytest.CaptureFixture[str]) -> No
     result = Result(0, "abc", (0,), "interrupted", "", True, "bitwise", 0, (), Stats())
     printer.end(result)
     assert capsys.readouterr().out == "abc\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("at", [2, 5])
+def test_a_long_prompt_is_not_read_to_its_end(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, signum: signal.Signals, at: int
+) -> None:
+    """The end comes between two of its passes, there is no text, and the model stays usable."""
+    lm = forerun.load(str(tiny), threads=1)
+    honest, passes = lm.target.score, 0
+
+    def score(*rows: Any, **more: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        if passes == at:
+            signal.raise_signal(signum)
+        return honest(*rows, **more)
+
+    monkeypatch.setattr(lm.target, "score", score)
+    stream = lm.stream([5] * 3000, max_tokens=8)
+    printer = Interrupting(0)
+    with pytest.raises(SystemExit) if signum == signal.SIGTERM else nullcontext():
+        run_stream(stream, printer)
+    assert passes == at
+    assert stream.result.finish_reason == "interrupted"
+    assert stream.result.token_ids == ()
+    assert printer.told == stream.result
+    monkeypatch.undo()
+    assert len(lm.generate([5] * 300, max_tokens=8, ignore_eos=True).token_ids) == 8
+
+
+def test_the_end_within_what_is_no_loss_comes_at_once() -> None:
+    """The first Ctrl-C, too; told to end, the program ends with that code though it was cut."""
+    with patient() as interruption:
+        with pytest.raises(KeyboardInterrupt), interruption.impatient():
+            signal.raise_signal(signal.SIGINT)
+        assert interruption.came
+    with pytest.raises(SystemExit) as ended, patient() as interruption, interruption.impatient():
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == TERMINATED
+    with pytest.raises(KeyboardInterrupt), patient() as interruption, interruption.impatient():
+        signal.raise_signal(signal.SIGINT)
+    with patient() as interruption:
+        assert list(interruption.heard(iter([1, 2]))) == [1, 2]
+        assert list(interruption.heard(iter([]))) == []

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from forerun.bench.end import NEVER, End
 from forerun.bench.sides import Side, Tokens
 
 __all__ = ["Plan", "Samples", "Task", "measure", "median"]
@@ -99,7 +100,7 @@ def measure(
     plan: Plan,
     *,
     at_repeat: Callable[[], None] = lambda: None,
-    is_over: Callable[[], bool] = lambda: False,
+    end: End = NEVER,
     progress: Progress = lambda part, share: None,
 ) -> dict[str, Samples]:
     """Time all sides; a peer that fails is given up, and the others go on.
@@ -108,12 +109,12 @@ def measure(
         sides: The first is Forerun's own: its errors are raised.
         plan: What to time.
         at_repeat: Called before each repeat.
-        is_over: Asked between samples; what was measured so far is returned once it is true.
+        end: Once it has come, what was measured so far is returned.
         progress: Told what is being timed, and the share that is done.
     """
     samples = {side.name: Samples() for side in sides}
     for side, task, share in chain(_warm_up(sides, plan), _steps(sides, plan, at_repeat)):
-        if is_over():
+        if end.came():
             break
         own = samples[side.name]
         if own.error:
@@ -121,7 +122,12 @@ def measure(
         progress(f"{task.kind} of {task.size}, {side.name}", share)
         try:
             time.sleep(plan.settle)
-            seconds = _sample(side, task, plan.tokens)
+            with end.impatient():
+                seconds = _sample(side, task, plan.tokens)
+        except KeyboardInterrupt:
+            if not end.came():
+                raise
+            break
         except Exception as error:
             # A peer is a stranger's code and may raise anything; the report says what.
             if side is sides[0]:

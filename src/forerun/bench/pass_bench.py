@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from forerun.api import LanguageModel
+from forerun.bench.end import NEVER, End
 from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
 from forerun.bench.measure import Plan, measure
 from forerun.bench.peers import PeerKit, open_peer, peer_names
@@ -25,7 +26,7 @@ def bench_pass(
     lm: LanguageModel,
     options: Timing,
     *,
-    is_over: Callable[[], bool] = lambda: False,
+    end: End = NEVER,
     progress: Callable[[str, float], None] = lambda part, share: None,
 ) -> PassReport:
     """Time passes, a prompt and plain decoding, ours beside the peers'.
@@ -33,7 +34,7 @@ def bench_pass(
     Args:
         lm: The model, on the native target.
         options: What to time.
-        is_over: Asked between samples; once true, the report is of what was measured so far.
+        end: Once it has come, the report is of what was measured so far.
         progress: Told what is being timed, and the share that is done.
 
     Raises:
@@ -49,11 +50,13 @@ def bench_pass(
     context = plan.tokens[: options.context]
     kit = PeerKit(str(lm.model.path), target.threads, context, _reach(options), options.prefill)
     with ExitStack() as opened:
-        sides: list[Side] = [opened.enter_context(closing(ForerunSide(lm, context)))]
+        with end.impatient():  # a long context is read
+            ours = ForerunSide(lm, context)
+        sides: list[Side] = [opened.enter_context(closing(ours))]
         sides += [opened.enter_context(open_peer(name, kit)) for name in names]
         gauge = Gauge(target.threads)
         before, meter = load_average(), LoadMeter()
-        samples = measure(sides, plan, at_repeat=gauge.read, is_over=is_over, progress=progress)
+        samples = measure(sides, plan, at_repeat=gauge.read, end=end, progress=progress)
         gauge.read()
         load = Load(before, load_average(), meter.others(), meter.stolen())
         details = {side.name: side.describe() for side in sides}

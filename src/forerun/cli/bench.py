@@ -44,6 +44,7 @@ def bench_pass(
     With them, reading a prompt and writing plainly. The sides take turns within one run; medians
     are printed, the machine's load beside them. Ctrl-C ends it and prints what there is.
     """
+    from forerun.bench.end import End
     from forerun.bench.pass_bench import bench_pass as run
     from forerun.bench.peers import peer_names
     from forerun.bench.plot import check_plot, draw_passes
@@ -62,7 +63,8 @@ def bench_pass(
     )
     lm = _open(loading, options.shape)
     with patient() as interruption, counting("Bench") as progress:
-        report = run(lm, options, is_over=lambda: interruption.came, progress=progress)
+        end = End(lambda: interruption.came, interruption.impatient)
+        report = run(lm, options, end=end, progress=progress)
     if as_json:
         for samples in report.samples_as_json():
             print_json(samples)
@@ -91,6 +93,7 @@ def bench_generate(
     Speeds, tokens per pass and ratios with their intervals are printed. It ends with exit code 1
     if our sides did not all write the same. Ctrl-C ends it and prints what there is.
     """
+    from forerun.bench.end import End
     from forerun.bench.plot import check_plot
     from forerun.bench.race.bench import bench_generate as run
     from forerun.bench.race.bench import prompts_of, side_names
@@ -110,7 +113,8 @@ def bench_generate(
     )
     lm = open_model(Loading.make(model=model, threads=threads))
     with patient() as interruption, counting("Race") as progress:
-        report = run(lm, options, generation, is_over=lambda: interruption.came, progress=progress)
+        end = End(lambda: interruption.came, interruption.impatient)
+        report = run(lm, options, generation, end=end, progress=progress)
     if as_json:
         print_json(report.as_json())
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -81,12 +81,12 @@ def _write_both(lm: LanguageModel, prompt: str, asks: list[Generation]) -> list[
 
 def _growing(stream: Stream, interruption: Interruption) -> Iterator[Result]:
     """The text after each round, at last the whole."""
-    for _ in stream.events():
-        if not stream.has_news:
-            yield stream.result
-            if interruption.came:
-                break
-    stream.close()
+    with closing(stream), suppress(KeyboardInterrupt):  # before there was any text
+        for _ in interruption.heard(stream.events()):
+            if not stream.has_news:
+                yield stream.result
+                if interruption.came:
+                    break
     yield stream.result
 
 

@@ -137,11 +137,11 @@ def run_stream(stream: Stream, printer: Printer) -> Result:
     """Print a text as it grows, until it ends or Ctrl-C ends it; return what there is of it."""
     with patient() as interruption:
         try:
-            for event in stream.events():
+            for event in interruption.heard(stream.events()):
                 printer.hear(event)
                 if interruption.came and not stream.has_news:  # a round is told to its end
                     break
-        except KeyboardInterrupt:  # the second one, in the middle of a round
+        except KeyboardInterrupt:  # before there was any text, or the second one
             pass
         except ForerunError:
             # What was written before something broke stays, as after Ctrl-C.

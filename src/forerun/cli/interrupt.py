@@ -9,10 +9,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
 __all__ = ["TERMINATED", "Interruption", "patient", "tidy_when_terminated"]
 
 TERMINATED = 128 + signal.SIGTERM
+T = TypeVar("T")
 
 
 class Interruption:
@@ -21,13 +23,39 @@ class Interruption:
     def __init__(self) -> None:
         self.came = False
         self.is_final = False
+        self._is_impatient = False
 
     def note(self, signum: int, frame: FrameType | None) -> None:
         """Take note the first time; somebody who presses again wants out at once."""
         self.is_final = self.is_final or signum == signal.SIGTERM
-        if self.came:
+        before, self.came = self.came, True
+        if before or self._is_impatient:
             raise KeyboardInterrupt
-        self.came = True
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Let the first one, too, end a `with` block at once: nothing would be lost.
+
+        Raises:
+            KeyboardInterrupt: It did.
+        """
+        self._is_impatient = True
+        try:
+            yield
+        finally:
+            self._is_impatient = False
+
+    def heard(self, events: Iterator[T]) -> Iterator[T]:
+        """Yield events; before the first one, as while a long prompt is read, nobody waits.
+
+        Raises:
+            KeyboardInterrupt: There is no first one: the end came before.
+        """
+        with self.impatient():
+            first = next(events, None)
+        if first is not None:
+            yield first
+            yield from events
 
 
 @contextmanager
@@ -42,6 +70,9 @@ def patient() -> Iterator[Interruption]:
     before = [signal.signal(each, interruption.note) for each in signals]
     try:
         yield interruption
+    except KeyboardInterrupt:
+        if not interruption.is_final:
+            raise
     finally:
         for each, handler in zip(signals, before, strict=True):
             signal.signal(each, handler)

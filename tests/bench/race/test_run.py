@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from bench.race.fakes import FakeSide
 from forerun.api import LanguageModel, load
+from forerun.bench.end import End
 from forerun.bench.prompts import Prompt
 from forerun.bench.race import run
 from forerun.bench.race.protocol import Job
@@ -145,7 +148,7 @@ def test_our_own_errors_are_raised(lm: LanguageModel) -> None:
 def test_an_end_keeps_what_there_is(lm: LanguageModel) -> None:
     """Each sample was heard as it came, and nothing is written after the end."""
     heard: list[Any] = []
-    one = race(lm, FakeSide("plain", by_seed), hear=heard.append, is_over=lambda: len(heard) >= 5)
+    one = race(lm, FakeSide("plain", by_seed), hear=heard.append, end=End(lambda: len(heard) >= 5))
     assert one.samples == heard
     assert len(heard) == 5
 
@@ -192,3 +195,28 @@ def test_progress_tells_how_much_there_is(lm: LanguageModel) -> None:
     assert told[3][0].startswith("2 of 72 texts, about ")
     assert told[3][1] == 2 / 72
     assert told[-1][0].startswith("68 of 72 texts, about 1 s left, t 7, repeat 3")
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_text_is_not_waited_for_at_the_end(lm: LanguageModel, noted: bool) -> None:
+    """A long prompt under way is given up; Ctrl-C that nobody noted goes its own way."""
+    inside: list[str] = []
+
+    @contextmanager
+    def impatient() -> Iterator[None]:
+        inside.append("in")
+        yield
+        inside.append("out")
+
+    def pressed(job: Job) -> list[int]:
+        if len(plain.jobs) == 4:
+            raise KeyboardInterrupt
+        return by_seed(job)
+
+    plain = FakeSide("plain", pressed)
+    one = Race(lm, [plain], PLAN, end=End(lambda: noted and len(plain.jobs) == 4, impatient))
+    with nullcontext() if noted else pytest.raises(KeyboardInterrupt):
+        one.run(PROMPTS)
+    assert len(one.samples) == 2  # the first job is the warm-up
+    assert len(plain.jobs) == 4
+    assert inside == ["in", "out"] * 3 + ["in"]

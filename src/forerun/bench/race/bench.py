@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from forerun.api import LanguageModel
+from forerun.bench.end import NEVER, End
 from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
 from forerun.bench.prompts import Prompt, choose, read_prompts, shipped_prompts
 from forerun.bench.race.keep import Keeper
@@ -57,7 +58,7 @@ def bench_generate(
     options: Racing,
     generation: Generation,
     *,
-    is_over: Callable[[], bool] = lambda: False,
+    end: End = NEVER,
     progress: Progress = lambda part, share: None,
 ) -> RaceReport:
     """Let all sides write all prompts in turns.
@@ -66,7 +67,7 @@ def bench_generate(
         lm: The model.
         options: Who writes what.
         generation: Of it, `max_tokens`, `temperature` and `seed`.
-        is_over: Asked between texts; once true, the report is of what was written so far.
+        end: Once it has come, the report is of what was written so far.
         progress: Told what is being done, and the share that is.
 
     Raises:
@@ -85,7 +86,7 @@ def bench_generate(
         machine = describe(_threads(lm))
         about = {"model": lm.model.name, "machine": machine, "sides": details, "errors": errors}
         keeper.add({"event": "run", **plan._asdict(), **about, "prompts": options.prompts})
-        race = Race(lm, sides, plan, lambda sample: keeper.add(sample.as_json()), is_over)
+        race = Race(lm, sides, plan, lambda sample: keeper.add(sample.as_json()), end)
         race.errors.update(errors)
         gauge = Gauge(_threads(lm))
         before = load_average()
@@ -108,7 +109,7 @@ def bench_generate(
             readings=gauge.readings,
             load=load,
             kept=str(keeper.path),
-            is_interrupted=is_over(),
+            is_interrupted=end.came(),
         )
         keeper.add(report.as_json())
     return report

@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from forerun.api import LanguageModel
+from forerun.bench.end import NEVER, End
 from forerun.bench.prompts import Prompt
 from forerun.bench.race.pace import Pace
 from forerun.bench.race.protocol import Job, Side, Written
@@ -87,7 +88,7 @@ class Race:
         sides: Who writes; at least one is ours.
         plan: What.
         hear: Told each sample as it comes.
-        is_over: Asked between texts; once true, no more are written.
+        end: Once it has come, no more texts are written, and one under way is given up.
 
     Attributes:
         samples: In the order taken.
@@ -102,10 +103,10 @@ class Race:
         sides: Sequence[Side],
         plan: Plan,
         hear: Callable[[Sample], None] = lambda sample: None,
-        is_over: Callable[[], bool] = lambda: False,
+        end: End = NEVER,
     ) -> None:
         self._lm, self._sides, self._plan = lm, sides, plan
-        self._hear, self._is_over = hear, is_over
+        self._hear, self._end = hear, end
         self._room = lm.target.context_length - plan.max_tokens
         self._pace = Pace(plan.max_tokens)
         self._texts: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -136,7 +137,7 @@ class Race:
         for repeat in range(self._plan.repeats):
             at_repeat()
             for prompt in prompts:
-                if self._is_over():
+                if self._end.came():
                     return
                 what = f"{prompt.task} {prompt.question_id}, repeat {repeat + 1}"
                 progress(f"{self._pace.told()}, {what}", self._pace.share)
@@ -148,7 +149,7 @@ class Race:
         tokens = self._tokens([prompt.turns[0]], [])[: max(1, min(self._room, _WARM_PROMPT))]
         job = Job(tokens, min(_WARM_TOKENS, self._plan.max_tokens), 0.0, 0)
         for side in self._sides:
-            if not self._is_over():
+            if not self._end.came():
                 progress(f"{side.name} warms up", 0.0)
                 written = self._write(side, job)
                 if written is not None:
@@ -184,7 +185,7 @@ class Race:
         random.Random(f"{self._plan.seed} {repeat} {turn} {prompt.question_id}").shuffle(order)
         ours: dict[str, tuple[int, ...]] = {}
         for place, side in enumerate(order):
-            if self._is_over():
+            if self._end.came():
                 break
             written = self._write(side, job)
             if written is None:
@@ -211,12 +212,17 @@ class Race:
                 self.differences.append(Difference(side, question_id, turn, repeat, place))
 
     def _write(self, side: Side, job: Job) -> Written | None:
-        """Let a side write; None if it is given up, now or before."""
+        """Let a side write; None if it is given up, now or before, or the end came."""
         if side.name in self.errors:
             return None
         time.sleep(_SETTLE)
         try:
-            return side.write(job)
+            with self._end.impatient():  # a long prompt may be read
+                return side.write(job)
+        except KeyboardInterrupt:
+            if not self._end.came():
+                raise
+            return None
         except Exception as error:
             # A peer is a stranger's code and may raise anything; the report says what.
             if side.is_ours:
