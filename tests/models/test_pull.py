@@ -18,12 +18,14 @@ from types import SimpleNamespace
 
 import pytest
 
+import forerun
 from forerun.errors import DownloadError, ModelNotFoundError
 from forerun.models import pip_fetch, registry
 from forerun.models import pull as pulling
 from forerun.models.folder_lock import folder_lock
 from forerun.models.pull import LoadProgress, cache_folder, cached_path, pull
 from forerun.models.registry import MODELS, RegisteredModel, find_registered
+from models.tiny_gguf import Tiny
 
 CONTENT = bytes(range(256)) * 9000
 
@@ -332,6 +334,7 @@ def test_lock_excludes(tmp_path: Path) -> None:
     ("platform", "environment", "expected"),
     [
         ("linux", {"FORERUN_CACHE": "/own"}, "/own"),
+        ("linux", {"FORERUN_CACHE": "."}, os.getcwd()),
         ("linux", {"XDG_CACHE_HOME": "/xdg"}, "/xdg/forerun"),
         ("linux", {"XDG_CACHE_HOME": "relative"}, "/home/me/.cache/forerun"),
         ("linux", {}, "/home/me/.cache/forerun"),
@@ -341,16 +344,40 @@ def test_lock_excludes(tmp_path: Path) -> None:
     ],
 )
 def test_cache_folder(
-    monkeypatch: pytest.MonkeyPatch, platform: str, environment: dict[str, str], expected: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    platform: str,
+    environment: dict[str, str],
+    expected: str,
 ) -> None:
     """The cache lies where the system's users expect it, or where they say."""
     for name in ("FORERUN_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(pulling, "sys", SimpleNamespace(platform=platform))
-    assert cache_folder() == Path(expected)
+    assert str(cache_folder()).replace(str(tmp_path), "/home/me") == expected
+
+
+@pytest.mark.skipif(os.name != "posix", reason="HOME is a home")
+@pytest.mark.parametrize("own", [None, "~/mine"])
+def test_a_home_that_is_not_there_is_not_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str | None
+) -> None:
+    """It is as though there were no cache; what else was named is made."""
+    for name in ("XDG_CACHE_HOME", "FORERUN_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "gone"))
+    if own is not None:
+        monkeypatch.setenv("FORERUN_CACHE", own)
+    with pytest.raises(DownloadError, match=r"no home folder .*gone.*Set FORERUN_CACHE"):
+        pull("tiny", fetch=fetch)
+    lm = forerun.load(Tiny(layers=1).write(tmp_path / "tiny.gguf"), threads=1)
+    assert lm.pass_cost()[1] == 1.0
+    assert not (tmp_path / "gone").exists()
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / "named" / "cache"))
+    assert pull("tiny", fetch=fetch).is_relative_to(tmp_path / "named")
 
 
 @pytest.fixture

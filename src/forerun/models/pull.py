@@ -40,11 +40,17 @@ def cache_folder() -> Path:
     `$FORERUN_CACHE` if set, else the system's cache folder for the user.
 
     Raises:
-        DownloadError: The user has no home folder, and no other was named.
+        DownloadError: The user has no home folder, or one that isn't there, and no other was
+            named: nobody's home is made for a cache.
     """
     own = os.environ.get("FORERUN_CACHE")
     try:
-        return Path(own).expanduser().absolute() if own else _system_folder() / "forerun"
+        if not own:
+            return _system_folder() / "forerun"
+        if not own.startswith("~"):
+            return Path(own).absolute()
+        user, *below = Path(own).parts
+        return _below(Path(user).expanduser(), *below)
     except RuntimeError as error:  # no such ~user, or a user without a home folder
         what = f"The cache folder {own or '~'} is not known: {error}"
         raise DownloadError(what, "Set FORERUN_CACHE to a folder that can be written.") from None
@@ -53,12 +59,19 @@ def cache_folder() -> Path:
 def _system_folder() -> Path:
     """The system's cache folder for the user."""
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        return Path(os.environ.get("LOCALAPPDATA") or _below(Path.home(), "AppData", "Local"))
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
+        return _below(Path.home(), "Library", "Caches")
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says to ignore a path that is not absolute.
-    return Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"
+    return Path(xdg) if os.path.isabs(xdg) else _below(Path.home(), ".cache")
+
+
+def _below(home: Path, *names: str) -> Path:
+    """Return a path below a user's home, which has to be there."""
+    if not home.is_dir():
+        raise RuntimeError(f"there is no home folder {home}.")
+    return home.joinpath(*names).absolute()
 
 
 def cached_path(name: str = DEFAULT_MODEL) -> Path | None:

@@ -164,6 +164,8 @@ def test_a_q4_0_file_is_made_once(double: Double, tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     made = requantised(str(model), cache, 2)
     assert requantised(str(model), cache, 2) == made
+    with pytest.raises(StartError, match="no cache"):
+        requantised(str(model), "", 2)
     ((path, parameters),) = double.quantised
     assert path == str(model).encode()
     assert (parameters.ftype, parameters.allow_requantize, parameters.nthread) == (2, True, 2)

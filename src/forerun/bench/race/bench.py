@@ -19,7 +19,7 @@ from forerun.bench.race.report import RaceReport
 from forerun.bench.race.run import Plan, Race, conversation
 from forerun.bench.report import Load
 from forerun.config import Generation, Racing
-from forerun.errors import OptionError
+from forerun.errors import DownloadError, OptionError
 from forerun.models.pull import cache_folder
 
 __all__ = ["bench_generate", "prompts_of", "side_names"]
@@ -166,7 +166,10 @@ def _kit(lm: LanguageModel, options: Racing, plan: Plan, prompts: Sequence[Promp
         # A chat template writes a few dozen tokens around each message.
         needed = max(needed, said + len(turns) * (plan.max_tokens + 64))
     context = min(needed, lm.target.context_length)
-    cache = str(cache_folder() / "peers")
+    try:
+        cache = str(cache_folder() / "peers")
+    except DownloadError:  # told to whoever needs it
+        cache = ""
     ends = tuple(sorted(lm.model.tokenizer.eos_ids))
     return PeerKit(str(lm.model.path), _threads(lm), context, ends, cache, options.q4_0)
 

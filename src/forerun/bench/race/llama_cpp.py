@@ -128,8 +128,10 @@ def requantised(path: str, cache: str, threads: int) -> str:
     """Return a Q4_0 file of a model, made by llama.cpp and kept.
 
     Raises:
-        StartError: llama.cpp is not installed, or refuses the file.
+        StartError: llama.cpp is not installed, or refuses the file, or there is no cache.
     """
+    if not cache:
+        raise StartError("There is no cache for a Q4_0 file.", "Set FORERUN_CACHE to a folder.")
     lib = library()
     about = os.stat(path)
     address = f"{os.path.realpath(path)} {about.st_size} {about.st_mtime_ns}"
