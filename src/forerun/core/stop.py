@@ -7,8 +7,7 @@ from. The first that ends the text is the last that counts; what a draft had aft
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from forerun.config import Ending
 
@@ -29,8 +28,7 @@ class Decoder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(NamedTuple):
     """What one token brought.
 
     Attributes:
@@ -76,7 +74,10 @@ class Stop:
         self.count += 1
         if token in self._eos_ids and self.count > self._ending.min_tokens:
             return self._end("stop", "end of text")
-        self._held += self._decoder.push(token)
+        text = self._decoder.push(token)
+        if not self._ending.stop and self.count < self._limit:
+            return Pushed(text)  # nothing can end it, so nothing is held back
+        self._held += text
         found = self._find()
         if found is not None:
             return self._cut(*found)

@@ -10,11 +10,13 @@ from forerun.control.control import Control
 from forerun.core.tree import ROOT, Draft
 from forerun.drafters.protocol import Drafter, DraftRequest, Guesser
 from forerun.engine.request import AUTO_DRAFT_LENGTH, Request
+from forerun.engine.text import Text
 from forerun.errors import EngineError
 
 __all__ = ["Drafts", "draft_round", "each_once", "guesser_of"]
 
 _WIDEST = 64
+_NOTHING = Draft()
 
 
 @dataclass(slots=True)
@@ -62,15 +64,18 @@ def draft_round(
         EngineError: A drafter drafted too much, or what can't be scored.
     """
     count = len(requests)
-    made = Drafts([Draft()] * count, [()] * count, [0.0] * count)
-    for drafter in each_once(drafters):
-        mine = [i for i, other in enumerate(drafters) if other is drafter]
-        _by_itself(
-            made, requests, [i for i in mine if requests[i].guesser is None], drafter, control
-        )
-    chosen = [
-        (i, r.guesser) for i, r in enumerate(requests) if r.guesser is not None and r.room > 0
-    ]
+    made = Drafts([_NOTHING] * count, [()] * count, [0.0] * count)
+    chosen: list[tuple[int, Guesser]] = []
+    alone: dict[int, tuple[Drafter, list[int]]] = {}  # by the drafter's identity
+    for i, (request, drafter) in enumerate(zip(requests, drafters, strict=True)):
+        if drafter is None:
+            continue
+        if request.guesser is None:
+            alone.setdefault(id(drafter), (drafter, []))[1].append(i)
+        elif request.room > 0:
+            chosen.append((i, request.guesser))
+    for drafter, mine in alone.values():
+        _by_itself(made, requests, mine, drafter, control)
     if chosen:
         begun = time.perf_counter()
         _chosen(made, requests, chosen, control)
@@ -152,7 +157,7 @@ def _ask(request: Request, length: int, width: int) -> DraftRequest:
     shares_noise = request.rule.draws_from == "noise"
     return DraftRequest(
         sequence=request.name,
-        tokens=tuple(request.tokens),
+        tokens=Text(request.tokens),
         prompt_length=len(request.prompt),
         length=length,
         width=width,

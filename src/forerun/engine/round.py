@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from forerun.control.control import Control, RoundTimes
 from forerun.core.rules import Verdict
 from forerun.core.scored import ScoredDraft
-from forerun.core.tree import Draft
+from forerun.core.tree import ROOT, Draft
 from forerun.core.warp import likeliest
 from forerun.drafters.protocol import Drafter, Outcome
 from forerun.engine.drafting import Drafts, draft_round, each_once
 from forerun.engine.request import Request
+from forerun.engine.text import Text
 from forerun.errors import EngineError
 from forerun.events import Drafted, Event, RoundEvent, Source, TokenEvent
 from forerun.targets.protocol import Row, Target
@@ -44,22 +45,24 @@ def run_round(
     logits = target.score(rows).logits
     scored = time.perf_counter()
     events: list[Event] = []
-    outcomes: list[Outcome] = []
-    for index, (request, start) in enumerate(zip(requests, starts, strict=True)):
-        draft = made.drafts[index]
+    outcomes: dict[int, Outcome] = {}  # by place; a text without a drafter has none
+    for place, (request, start) in enumerate(zip(requests, starts, strict=True)):
+        draft = made.drafts[place]
         part = logits[start : start + len(draft) + 1]
-        position = len(request.tokens)
-        on_draft = ScoredDraft(draft, part, request.warp, request.state, position)
+        on_draft = ScoredDraft(draft, part, request.warp, request.state, len(request.tokens))
         verdict = _verify(request, on_draft)
         happened = _cut(request, on_draft, verdict)
-        emitted = len(request.tokens) - position
+        emitted = len(happened)
         kept = verdict.accepted[:emitted]
         request.stats.count_pass(emitted, target.weight_bytes)
-        events += [_tell(request, draft, made.reached[index], kept, emitted), *happened]
-        path = [start, *(start + 1 + node for node in verdict.accepted[: emitted - 1])]
+        events.append(_tell(request, draft, made.reached[place], kept, emitted))
+        events += happened
+        path = [start, *[start + 1 + node for node in kept[: emitted - 1]]]
         assert request.sequence is not None
         target.commit(request.sequence, path)
-        outcomes.append(Outcome(request.name, draft, kept, tuple(request.tokens), emitted, part))
+        if drafters[place] is not None:
+            text = Text(request.tokens)
+            outcomes[place] = Outcome(request.name, draft, kept, text, emitted, part)
         request.round += 1
     told = time.perf_counter()
     _observe(drafters, outcomes, made, control)
@@ -104,29 +107,26 @@ def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> tuple[list[in
     return starts, rows
 
 
-def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[Event]:
+def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[TokenEvent]:
     """Write the round's tokens one by one, as far as the text goes."""
-    happened: list[Event] = []
+    happened: list[TokenEvent] = []
     nodes = (*verdict.accepted, None)
-    rows = [0, *(node + 1 for node in verdict.accepted)]  # each scores the token in question
-    tokens = [verdict.token if node is None else scored.draft.nodes[node].token for node in nodes]
-    log_p = scored.log_probabilities([row - 1 for row in rows], tokens)
-    for node, row, token, logprob in zip(nodes, rows, tokens, log_p, strict=True):
+    before = (ROOT, *verdict.accepted)  # each one's logits score the token in question
+    tokens = [*[scored.draft.nodes[node].token for node in verdict.accepted], verdict.token]
+    log_p = scored.log_probabilities(before, tokens)
+    for node, parent, token, logprob in zip(nodes, before, tokens, log_p, strict=True):
         pushed = request.stop.push(token)
         request.tokens.append(token)
         request.state = request.state.advance(token)
-        source, drafter, rank = _origin(scored.draft, verdict, row - 1, node)
         event = TokenEvent(
-            request=request.name,
-            index=len(request.tokens) - len(request.prompt) - 1,
-            token=token,
-            text=pushed.text,
-            source=source,
-            drafter=drafter,
-            rank=rank,
-            logprob=logprob,
-            top=_top(request, scored.logits[row]) if request.options.top_logprobs else (),
-            round=request.round,
+            request.name,
+            len(request.tokens) - len(request.prompt) - 1,
+            token,
+            pushed.text,
+            *_origin(scored.draft, verdict, parent, node),
+            logprob,
+            _top(request, scored.logits[parent + 1]) if request.options.top_logprobs else (),
+            request.round,
         )
         request.events.append(event)
         happened.append(event)
@@ -160,33 +160,33 @@ def _tell(
     emitted: int,
 ) -> RoundEvent:
     """Describe the round, and count its draft."""
-    held = set(kept)
-    expected: Sequence[float | None] = reached or [None] * len(draft)
-    for index, node in enumerate(draft.nodes):
-        request.stats.count_draft(node.drafter, index in held)
-    drafted = (
-        Drafted(node.token, node.parent, node.drafter, index in held, expected[index])
-        for index, node in enumerate(draft.nodes)
-    )
+    drafted: list[Drafted] = []
+    chances: Sequence[float | None] = reached or [None] * len(draft)
+    for index, (node, expected) in enumerate(zip(draft.nodes, chances, strict=True)):
+        is_kept = index in kept
+        request.stats.count_draft(node.drafter, is_kept)
+        drafted.append(Drafted(node.token, node.parent, node.drafter, is_kept, expected))
     return RoundEvent(request.name, request.round, tuple(drafted), emitted)
 
 
 def _observe(
-    drafters: Sequence[Drafter | None], outcomes: Sequence[Outcome], made: Drafts, control: Control
+    drafters: Sequence[Drafter | None],
+    outcomes: Mapping[int, Outcome],
+    made: Drafts,
+    control: Control,
 ) -> None:
     """Let the drafters and the choice learn what became of the drafts."""
     for drafter in each_once(drafters):
-        mine = [o for d, o in zip(drafters, outcomes, strict=True) if d is drafter]
-        drafter.observe(mine)
-    for outcome, whose, seconds in zip(outcomes, drafters, made.own_seconds, strict=True):
-        if whose is not None:
-            control.learn(outcome, seconds)
+        drafter.observe([one for place, one in outcomes.items() if drafters[place] is drafter])
+    for place, outcome in outcomes.items():
+        control.learn(outcome, made.own_seconds[place])
 
 
 def _clock(requests: Sequence[Request], made: Drafts, times: RoundTimes) -> None:
+    seconds = sum(times)
     for request in requests:
         stats = request.stats
-        stats.seconds += sum(times)
+        stats.seconds += seconds
         stats.draft_seconds += times.drafting + times.learning
         stats.choice_seconds += times.choice
         stats.pass_seconds += times.passing

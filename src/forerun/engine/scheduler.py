@@ -86,12 +86,14 @@ class Scheduler:
             return events
         requests = [request for request, _ in self._running]
         drafters = [drafter for _, drafter in self._running]
-        with ExitStack() as on_failure:
-            for request in requests:
-                on_failure.callback(self.cancel, request)
+        try:
             events += run_round(self.target, requests, drafters, self.control)
             events += [self._close(request) for request in requests if request.finish is not None]
-            on_failure.pop_all()
+        except BaseException:
+            with ExitStack() as all_of_them:  # though one may fail
+                for request in requests:
+                    all_of_them.callback(self.cancel, request)
+            raise
         return events
 
     def run(self, asks: Sequence[Ask]) -> Iterator[Event]:

@@ -60,6 +60,8 @@ class Detokenizer:
             opening, self._at_opening = self._at_opening, token in self._opens
             if opening and not self._at_opening:
                 piece = piece.removeprefix(b" ")
+        if piece.isascii() and not self._decoder.getstate()[0]:
+            return piece.decode("ascii")
         return self._decoder.decode(piece)
 
     def flush(self) -> str:

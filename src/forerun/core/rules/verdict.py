@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from forerun.core.coins import Coins
 from forerun.core.noise import Noise
@@ -12,8 +11,7 @@ from forerun.core.scored import ScoredDraft
 __all__ = ["Chance", "Rule", "Verdict"]
 
 
-@dataclass(frozen=True, slots=True)
-class Chance:
+class Chance(NamedTuple):
     """All that a rule may take its numbers from in one round."""
 
     noise: Noise
@@ -21,8 +19,7 @@ class Chance:
     round: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What stays of a draft.
 
     Attributes:
