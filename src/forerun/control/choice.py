@@ -24,6 +24,7 @@ __all__ = ["Choice", "Growth", "choose"]
 
 _LEAST = 0.01  # a node less likely than this pays on no machine
 _WIDEST = 4  # guesses of each drafter at one place
+_NOTHING = Draft()
 
 
 class Growth:
@@ -76,6 +77,8 @@ class Growth:
                 return []
             self._places[node] = self._places[parent].after(guess.token)
         guesses = self._places[node].guesses(min(self._width, _WIDEST))
+        if not guesses:
+            return []
         judged = self._estimates.judge(guesses)
         self.judged[node] = guesses, [kind for _, kind in judged]
         best: dict[int, tuple[float, Guess]] = {}
@@ -95,16 +98,17 @@ class Growth:
 
     def draft(self, size: int) -> Draft:
         """Return the tree of the first `size` nodes."""
-        return Draft(
-            tuple(
-                Node(guess.token, parent, Point(guess.token), guess.drafter)
-                for guess, parent, _ in self.nodes[:size]
-            )
-        )
+        if not size:
+            return _NOTHING
+        nodes = [
+            Node(guess.token, parent, Point(guess.token), guess.drafter)
+            for guess, parent, _ in self.nodes[:size]
+        ]
+        return Draft(tuple(nodes))
 
     def reached(self, size: int) -> tuple[float, ...]:
         """Return the probabilities that the first `size` nodes stay in the text."""
-        return tuple(reached for _, _, reached in self.nodes[:size])
+        return tuple([reached for _, _, reached in self.nodes[:size]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class Choice:
 
     def among(self, count: int, places: Sequence[int]) -> Choice:
         """Return the choice for `count` texts, of whom those at `places` were asked about."""
-        drafts = [Draft()] * count
+        drafts = [_NOTHING] * count
         reached: list[tuple[float, ...]] = [()] * count
         for place, draft, chances in zip(places, self.drafts, self.reached, strict=True):
             drafts[place], reached[place] = draft, chances

@@ -128,12 +128,21 @@ class Control:
         """
         return self._texts[sequence].lengths.choose(self._seconds(rows, context, LONGEST), room)
 
+    def rests(self, sequence: int) -> bool:
+        """Return whether a text is not to be asked about in this round, which counts as one.
+
+        That is so where nothing has paid for a while.
+        """
+        text = self._texts[sequence]
+        text.pause -= 1
+        return text.pause >= 0
+
     def choose(
         self, asked: Sequence[tuple[DraftRequest, Guesser]], rows: int, others: int, context: int
     ) -> Choice:
         """Return the drafts of texts whose drafters can be asked place by place.
 
-        A text in which nothing has paid for a while is not asked about every round.
+        Of those that rest nothing is asked.
 
         Args:
             asked: Each text and its drafter.
@@ -144,15 +153,16 @@ class Control:
         growing: list[int] = []
         growths: list[Growth] = []
         for place, (request, drafter) in enumerate(asked):
+            if self.rests(request.sequence):
+                continue
             text = self._texts[request.sequence]
-            text.pause -= 1
-            if text.pause < 0:
-                text.growth = Growth(drafter.place(request), text.estimates, request)
-                growths.append(text.growth)
-                growing.append(place)
-        off, *_ = seconds = self._seconds(rows, context, _MOST_NODES * len(growths))
+            text.growth = Growth(drafter.place(request), text.estimates, request)
+            growths.append(text.growth)
+            growing.append(place)
+        seconds = self._seconds(rows, context, _MOST_NODES * len(growths))
+        off = seconds[0]
         if growths:
-            seconds = [time + self._asking.at(nodes) for nodes, time in enumerate(seconds)]
+            seconds = self._asking.on(seconds)
         paused = len(asked) - len(growths)
         choice = choose(growths, seconds, off, others + paused)
         for place, draft in zip(growing, choice.drafts, strict=True):
@@ -196,8 +206,7 @@ class Control:
 
     def _seconds(self, rows: int, context: int, most: int) -> list[float]:
         """Return what the round takes by nodes besides `rows`: up to `most`, or to MOST_ROWS."""
-        passes = self.curve.seconds(context)[rows : rows + most + 1] or [1.0]
-        return [seconds + self._rest.at(nodes) for nodes, seconds in enumerate(passes)]
+        return self._rest.on(self.curve.seconds(context, rows, rows + most) or [1.0])
 
 
 class _Line:
@@ -208,6 +217,11 @@ class _Line:
 
     def at(self, nodes: int) -> float:
         return self._fixed + self._slope * nodes
+
+    def on(self, seconds: Sequence[float]) -> list[float]:
+        """Return times, by nodes from none on, with this on top."""
+        fixed, slope = self._fixed, self._slope
+        return [time + (fixed + slope * nodes) for nodes, time in enumerate(seconds)]
 
     def learn(self, nodes: int, seconds: float) -> None:
         surprise = min(seconds, 4 * self.at(nodes) + 1e-3) - self.at(nodes)

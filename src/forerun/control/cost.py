@@ -29,7 +29,7 @@ _ROWS = np.arange(MOST_ROWS + 1)
 _LEVEL_GAIN = 0.1  # how much of a pass's surprise is held to be the machine's or the context's
 _SHAPE_GAIN = 0.04  # and how much to be that of its number of rows
 _CALM = 1.6  # a pass that took more than this times what was expected was disturbed
-_PATIENCE = 4
+_PATIENCE = 16  # passes after which the shape is looked at anew
 _DISAGREES = 1.2  # a shape this far from the measured one is worth measuring again
 _STEADY = 1.15  # times of the same rows that differ by more than this were disturbed
 
@@ -50,22 +50,27 @@ class CostCurve:
         self.is_steady = is_steady
         self._knots = list(self.measured)
         self._shape = dict.fromkeys(self._knots, 1.0)
+        knots = np.array(self._knots)
+        self._nearest = knots[np.abs(_ROWS[:, None] - knots).argmin(axis=1)].tolist()
         self._levels: dict[int, float] = {}  # by context
-        self._tables: dict[int, list[float]] = {}
-        self._unheard = 0  # passes since the tables were made
+        self._table: list[float] | None = None  # of level 1
+        self._unheard = 0  # passes that have moved the shape since
         self._base = np.interp(_ROWS, self._knots, list(self.measured.values()))
         if len(self._knots) > 1:  # beyond the last knot it goes on as it last rose
             (low, before), (high, last) = list(self.measured.items())[-2:]
             slope = max(last - before, 0.0) / (high - low)
             self._base += slope * np.maximum(_ROWS - high, 0)
 
-    def seconds(self, context: int) -> list[float]:
-        """Return what passes over that context take, by rows from 0 on; do not write to it."""
-        bucket = _bucket(context)
-        if bucket not in self._tables:
-            shape = np.interp(_ROWS, self._knots, list(self._shape.values()))
-            self._tables[bucket] = (self._level(bucket) * self._base * shape).tolist()
-        return self._tables[bucket]
+    def seconds(self, context: int, first: int = 0, last: int = MOST_ROWS) -> list[float]:
+        """Return what passes over that context take, by rows.
+
+        Args:
+            context: Most tokens that one of the sequences holds.
+            first: Rows of the first that is told.
+            last: And of the last one, if MOST_ROWS are not too few for it.
+        """
+        level = self._level(_bucket(context))
+        return [level * seconds for seconds in self._shaped()[first : last + 1]]
 
     def curve(self, context: int = 256) -> dict[int, float]:
         """Return v of the measured numbers of rows, as it is believed now."""
@@ -83,15 +88,16 @@ class CostCurve:
         if not 1 <= rows <= MOST_ROWS:
             return
         bucket = _bucket(context)
-        surprise = math.log(min(max(seconds / self.seconds(context)[rows], 1 / _CALM), _CALM))
-        self._levels[bucket] = self._level(bucket) * math.exp(_LEVEL_GAIN * surprise)
-        nearest = min(self._knots, key=lambda knot: abs(knot - rows))
+        level = self._level(bucket)
+        ratio = seconds / (level * self._shaped()[rows])
+        surprise = math.log(min(max(ratio, 1 / _CALM), _CALM))
+        self._levels[bucket] = level * math.exp(_LEVEL_GAIN * surprise)
+        nearest = self._nearest[rows]
         if nearest > 1:
             self._shape[nearest] *= math.exp(_SHAPE_GAIN * surprise)
-        self._unheard += 1
+            self._unheard += 1
         if self._unheard >= _PATIENCE:  # a table takes as long to make as a row of a small model
-            self._unheard = 0
-            self._tables.clear()
+            self._unheard, self._table = 0, None
 
     @property
     def is_stale(self) -> bool:
@@ -99,10 +105,18 @@ class CostCurve:
         factors = self._shape.values()
         return max(*factors, 1.0) > _DISAGREES or min(*factors, 1.0) < 1 / _DISAGREES
 
+    def _shaped(self) -> list[float]:
+        if self._table is None:
+            shape = np.interp(_ROWS, self._knots, list(self._shape.values()))
+            self._table = (self._base * shape).tolist()
+        return self._table
+
     def _level(self, bucket: int) -> float:
         """Return a context's level; of one never seen, the nearest one's."""
         if not self._levels:
             return 1.0
+        if bucket in self._levels:
+            return self._levels[bucket]
         return self._levels[min(self._levels, key=lambda seen: abs(seen - bucket))]
 
 

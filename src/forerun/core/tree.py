@@ -32,10 +32,10 @@ class Node:
 
     def __post_init__(self) -> None:
         # Plain integers, whatever numpy kind a drafter computed with: events become JSON.
-        for name in ("token", "parent"):
-            number = getattr(self, name)
-            if type(number) is not int:
-                object.__setattr__(self, name, operator.index(number))
+        if type(self.token) is not int:
+            object.__setattr__(self, "token", operator.index(self.token))
+        if type(self.parent) is not int:
+            object.__setattr__(self, "parent", operator.index(self.parent))
         if not self.proposal.probability(self.token) > 0.0:
             raise EngineError(f"Token {self.token} can't have been drawn from its own proposal.")
 
@@ -52,10 +52,11 @@ class Draft:
         children: dict[int, tuple[int, ...]] = {}
         depths = {ROOT: 0}
         for index, node in enumerate(self.nodes):
-            if not ROOT <= node.parent < index:
-                raise EngineError(f"Draft node {index} has parent {node.parent}.")
-            children[node.parent] = (*children.get(node.parent, ()), index)
-            depths[index] = depths[node.parent] + 1
+            parent = node.parent
+            if not ROOT <= parent < index:
+                raise EngineError(f"Draft node {index} has parent {parent}.")
+            children[parent] = (*children[parent], index) if parent in children else (index,)
+            depths[index] = depths[parent] + 1
         object.__setattr__(self, "_children", children)
         object.__setattr__(self, "_depths", depths)
 
@@ -87,7 +88,10 @@ class Draft:
 
     def child(self, node: int, token: int) -> int | None:
         """Return the child of `node` that carries `token`, if there is one."""
-        return next((c for c in self.children(node) if self.nodes[c].token == token), None)
+        for child in self._children.get(node, ()):
+            if self.nodes[child].token == token:
+                return child
+        return None
 
     def path(self, node: int) -> tuple[int, ...]:
         """Return the nodes from below the root down to `node`, itself included."""

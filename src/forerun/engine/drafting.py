@@ -95,6 +95,9 @@ def _chosen(
     control: Control,
 ) -> None:
     """Choose among the guesses for some requests, together."""
+    chosen = [
+        (place, guesser) for place, guesser in chosen if not control.rests(requests[place].name)
+    ]
     asked = []
     for place, guesser in chosen:
         request = requests[place]
