@@ -263,14 +263,14 @@ _ROUNDS = (
         "one row too few is kept",
         "rollback off by one, as in caches that drop one token after a full accept",
         _ROUND + "run_round",
-        "verdict.accepted[: emitted - 1]",
-        "verdict.accepted[: max(emitted - 2, 0)]",
+        "kept[: emitted - 1]",
+        "kept[: max(emitted - 2, 0)]",
     ),
     Mutant(
         "the first rows are kept, not the accepted ones",
         "right for chains, wrong for trees",
         _ROUND + "run_round",
-        "path = [start, *(start + 1 + node for node in verdict.accepted[: emitted - 1])]",
+        "path = [start, *[start + 1 + node for node in kept[: emitted - 1]]]",
         "path = list(range(start, start + emitted))",
     ),
     Mutant(
@@ -284,8 +284,8 @@ _ROUNDS = (
         "log-probabilities of the round's first row",
         "vLLM 34497: wrong log-probabilities with speculation",
         _ROUND + "_cut",
-        "scored.logits, rows)",
-        "scored.logits, [0] * len(rows))",
+        "log_probabilities(before, tokens)",
+        "log_probabilities([ROOT] * len(before), tokens)",
     ),
 )
 
