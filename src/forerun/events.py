@@ -1,4 +1,4 @@
-"""What happens, as data: the records that CLI, server, benchmarks and audit read alike.
+"""What happens, as data: the records that command line, benchmarks and audit read alike.
 
 Each emitted token carries its provenance: accepted (from which drafter, at which rank), corrected,
 or bonus.

@@ -113,3 +113,17 @@ def test_the_whole_audit_passes() -> None:
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert len(shares) > 1000
+
+
+def test_an_audit_that_is_over_early_says_what_is_left() -> None:
+    """What was finished is told as ever, and nothing of what was not."""
+    told: list[str] = []
+    certificate = run_audit(
+        progress=lambda part, share: told.append(part), is_over=lambda: "laws of the rules" in told
+    )
+    assert set(told) == {"coins and warp", "laws of the rules"}
+    assert certificate.left[:2] == ["laws of the rules", "match over all noise"]
+    assert certificate.left[-1] == "mutants"
+    assert not certificate.problems
+    assert not certificate.ok
+    assert "Laws." not in certificate.text()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What audits were asked for; each finds a broken promise if it is thorough."""
     asked: list[dict[str, Any]] = []
 
-    def run_audit(*, model: Model | None, thorough: bool, progress: Any) -> Certificate:
-        asked.append({"model": model, "thorough": thorough})
+    def run_audit(
+        *, model: Model | None, thorough: bool, progress: Any, is_over: Any
+    ) -> Certificate:
+        asked.append({"model": model, "thorough": thorough, "is_over": is_over})
         progress("laws", 0.5)
         control = "a wrong law" if thorough else ""
         name = None if model is None else model.name
@@ -74,3 +77,26 @@ def test_a_model_that_is_not_there_ends_with_3(run: Any) -> None:
     """Nothing could start."""
     result = run("audit", "-m", "missing.gguf")
     assert (result.exit_code, result.stdout) == (3, "")
+
+
+@pytest.mark.parametrize("finds", [False, True])
+def test_ctrl_c_prints_what_was_tested(
+    run: Any, monkeypatch: pytest.MonkeyPatch, finds: bool
+) -> None:
+    """And what was left, with the exit code of an interruption, or of what was found."""
+
+    def run_audit(*, is_over: Callable[[], bool], **_: Any) -> Certificate:
+        assert not is_over()
+        signal.raise_signal(signal.SIGINT)
+        assert is_over()
+        return Certificate(left=["rows", "mutants"], basics=["a wrong coin"] * finds)
+
+    monkeypatch.setattr(forerun.audit, "run_audit", run_audit)
+    monkeypatch.delenv("FORERUN_MODEL")
+    result = run("audit", "--toys")
+    assert result.exit_code == (1 if finds else 130)
+    assert result.stdout.startswith("INTERRUPTED before the end.")
+    assert "What was interrupted, or still to come: rows, mutants." in result.stdout
+    assert "0 " not in result.stdout.partition("Not tested")[0]
+    record = json.loads(run("audit", "--toys", "--json").stdout)
+    assert (record["interrupted"], record["ok"]) == (True, False)

@@ -113,3 +113,21 @@ def test_a_terminal_sees_the_same_text_in_colour(
     assert result.exit_code == 0
     assert "\x1b[" in result.stdout
     assert truth.text in ANSI.sub("", result.stdout)
+
+
+def test_a_terminal_without_colours_sees_marks(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around the target's own tokens, and around guesses that failed; a pipe gets the text."""
+    ask = ("generate", "the then he in", "--max-tokens=9", "--seed=1", "--drafter=random")
+    ask += ("--draft-length=3", "--show")
+    piped = run(*ask)
+    assert "«" not in piped.stdout
+    assert "~" in piped.stderr
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = run(*ask)
+    assert "«" not in ANSI.sub("", coloured.stdout)
+    assert "~" not in ANSI.sub("", coloured.stderr)
+    monkeypatch.setenv("NO_COLOR", "1")
+    marked = run(*ask)
+    assert "«" in ANSI.sub("", marked.stdout)
+    assert "«…» corrected" in ANSI.sub("", marked.stderr)
+    assert "~" in ANSI.sub("", marked.stderr)

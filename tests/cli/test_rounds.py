@@ -16,10 +16,12 @@ def token(index: int, token: int, round: int, drafter: str | None = None) -> Tok
     return TokenEvent(0, index, token, "", source, drafter, None, 0.0, (), round)
 
 
-def drawn(rounds: list[RoundEvent], tokens: list[TokenEvent]) -> list[list[str]]:
+def drawn(rounds: list[RoundEvent], tokens: list[TokenEvent], **how: bool) -> list[list[str]]:
     """Return the table's lines as words."""
     console = Console(width=120, no_color=True, file=StringIO(), record=True)
-    console.print(draw_rounds(rounds, tokens, lambda t: [" a", "b\n", " ", "\x07", "é"][t], []))
+    console.print(
+        draw_rounds(rounds, tokens, lambda t: [" a", "b\n", " ", "\x07", "é"][t], [], **how)
+    )
     return [line.split() for line in console.export_text().splitlines()]
 
 
@@ -66,3 +68,11 @@ def test_a_round_cut_by_the_texts_end_has_no_token_of_the_targets() -> None:
     """The draft's own token ended it; nobody reckoned a chance."""
     one = RoundEvent(0, 0, (Drafted(0, -1, "suffix", True), Drafted(1, 0, "suffix", False)), 1)
     assert drawn([one], [token(0, 0, 0, "suffix")])[1] == ["0", "3", "1", "␣a", "b⏎"]
+
+
+def test_where_no_colours_show_what_failed_is_marked() -> None:
+    """And only that; the head says how."""
+    one = RoundEvent(0, 0, (Drafted(0, -1, "suffix", True), Drafted(1, 0, "suffix", False)), 1)
+    head, line = drawn([one], [token(0, 0, 0, "suffix")], marks=True)
+    assert head[3:6] == ["guessed,", "~what", "failed~"]
+    assert line == ["0", "3", "1", "␣a", "~b⏎~"]

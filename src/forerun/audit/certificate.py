@@ -45,6 +45,7 @@ class Certificate:
         control: What the ordinary checks find without a mutant; must be nothing.
         mutants: What became of each mutant.
         seconds: Time the audit took.
+        left: Parts that it had not finished; none unless it was interrupted.
     """
 
     model: str | None = None
@@ -62,6 +63,7 @@ class Certificate:
     control: str = ""
     mutants: list[MutantFinding] = field(default_factory=list)
     seconds: float = 0.0
+    left: list[str] = field(default_factory=list)
 
     @property
     def problems(self) -> list[str]:
@@ -83,8 +85,8 @@ class Certificate:
 
     @property
     def ok(self) -> bool:
-        """Whether every promise that was tested is kept."""
-        return not self.problems
+        """Whether every promise was tested that could be, and is kept."""
+        return not self.problems and not self.left
 
     @property
     def max_error(self) -> float:
@@ -104,6 +106,8 @@ class Certificate:
             "model": self.model,
             "thorough": self.thorough,
             "problems": self.problems,
+            "interrupted": bool(self.left),
+            "left": self.left,
             "laws": {
                 "max_error": self.max_error,
                 "tolerance": TOLERANCE,
@@ -147,8 +151,10 @@ class Certificate:
 
     def text(self) -> str:
         """Return the certificate in plain language."""
-        verdict = "All promises that were tested are kept." if self.ok else "A promise is broken."
         problems = self.problems
+        verdict = "A promise is broken." if problems else "All promises that were tested are kept."
+        if self.left:
+            verdict = f"INTERRUPTED before the end. {verdict}"
         shown = [f"- {problem}" for problem in problems[:_SHOWN]]
         if len(problems) > _SHOWN:
             shown.append(f"- and {len(problems) - _SHOWN} more")
@@ -160,6 +166,24 @@ class Certificate:
         )
 
     def _tested(self) -> Iterator[str]:
+        yield from self._tested_laws()
+        for where, report in (("toys", self.toys), ("random models", self.random)):
+            if report.cells:
+                yield self._identity(where, report)
+        if self.model is not None and self.real.cells:
+            yield self._identity(self.model, self.real)
+        if self.rows.cases:
+            yield self._rows()
+        if self.mutants or not self.left:
+            yield (
+                f"Mutants. Of {len(self.mutants)} wrong versions of our own functions, one line "
+                f"each, the same checks catch {self.caught}; unchanged, they "
+                + ("find nothing." if not self.control else "find something, too.")
+            )
+
+    def _tested_laws(self) -> Iterator[str]:
+        if self.left and not self.laws:
+            return
         outcomes = sum(finding.outcomes for finding in self.laws)
         yield (
             f"Laws. {len(self.laws)} cases of the rules speculative, block, tree and lenient, all "
@@ -167,10 +191,11 @@ class Certificate:
             f"{self.max_error:.1e} (allowed: {TOLERANCE:.0e}). Lenient moves the law by what "
             "theory says."
         )
-        yield (
-            f"Match. {self.match_paths:,} paths over every noise that {self.match_cases} small "
-            f"tables can hold: {len(self.match_problems)} differ from plain decoding."
-        )
+        if self.match_cases or not self.left:
+            yield (
+                f"Match. {self.match_paths:,} paths over every noise that {self.match_cases} "
+                f"small tables can hold: {len(self.match_problems)} differ from plain decoding."
+            )
         for finding in self.sampler:
             power = finding.power
             yield (
@@ -180,18 +205,6 @@ class Certificate:
                 f"{power.false_pass:g}; a right sampler fails with one under "
                 f"{power.false_fail:g}."
             )
-        yield self._identity("toys", self.toys)
-        if self.random.cells:
-            yield self._identity("random models", self.random)
-        if self.model is not None:
-            yield self._identity(self.model, self.real)
-        if self.rows.cases:
-            yield self._rows()
-        yield (
-            f"Mutants. Of {len(self.mutants)} wrong versions of our own functions, one line each, "
-            f"the same checks catch {self.caught}; unchanged, they "
-            + ("find nothing." if not self.control else "find something, too.")
-        )
 
     def _identity(self, where: str, report: IdentityReport) -> str:
         drafters = ", ".join(
@@ -219,8 +232,10 @@ class Certificate:
         )
 
     def _not_tested(self) -> Iterator[str]:
+        if self.left:
+            yield f"What was interrupted, or still to come: {', '.join(self.left)}."
         if self.model is None:
             yield "Any real model: none was given."
-        if not self.rows.cases:
+        if not self.rows.cases and not self.left:
             yield "Rows of the native target: the compiled module is not there."
         yield from NOT_TESTED

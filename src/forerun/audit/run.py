@@ -47,8 +47,16 @@ Tick = Callable[[float], None]
 Part = Callable[[Certificate, Tick], None]
 
 
+class _OverError(Exception):
+    """Nobody waits for the rest."""
+
+
 def run_audit(
-    *, model: Model | None = None, thorough: bool = False, progress: Progress | None = None
+    *,
+    model: Model | None = None,
+    thorough: bool = False,
+    progress: Progress | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Certificate:
     """Test the promises on this machine and return what was found.
 
@@ -56,10 +64,12 @@ def run_audit(
         model: Whose texts are compared, too; None tests toys only.
         thorough: Goes on: more worlds, longer texts, smaller errors noticed; several times longer.
         progress: Called every few seconds.
+        is_over: Asked as often; once true, the certificate is of what was tested so far.
     """
     begun = time.perf_counter()
     certificate = Certificate(model=None if model is None else model.name, thorough=thorough)
     parts = list(_parts(model, thorough))
+    certificate.left = [name for name, _, _ in parts]
     whole = sum(weight for _, weight, _ in parts)
     done = 0.0
     for name, weight, part in parts:
@@ -69,11 +79,16 @@ def run_audit(
         ) -> None:
             if progress is not None:
                 progress(name, min(1.0, (done + share * weight) / whole))
+            if is_over():
+                raise _OverError
 
-        tick(0.0)
-        part(certificate, tick)
+        try:
+            tick(0.0)
+            part(certificate, tick)
+        except _OverError:
+            break
+        certificate.left.remove(name)
         done += weight
-        tick(0.0, name, done)
     certificate.seconds = time.perf_counter() - begun
     return certificate
 

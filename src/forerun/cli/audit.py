@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from forerun.cli.consoles import print_json, stdout, write
+from forerun.cli.guard import INTERRUPTED
+from forerun.cli.interrupt import patient
 from forerun.cli.options import option_of
 from forerun.cli.waiting import counting, read_model
 from forerun.config import Loading
@@ -31,21 +33,29 @@ def audit(
 ) -> None:
     """Test the promises on this machine and print a certificate.
 
-    Exit code 1 if one is broken: what was tested, how strongly, and what was not.
+    Exit code 1 if one is broken: what was tested, how strongly, and what was not. Ctrl-C ends it
+    and prints what was tested until then.
     """
     from forerun.audit import run_audit
 
     if toys and model != _DEFAULT:
         raise OptionError(f"--toys and --model {model} contradict each other.", "Leave one out.")
     audited = None if toys else read_model(Loading.make(model=model).model)
-    with counting("Audit") as report:
-        certificate = run_audit(model=audited, thorough=thorough, progress=report)
+    with patient() as interruption, counting("Audit") as report:
+        certificate = run_audit(
+            model=audited,
+            thorough=thorough,
+            progress=report,
+            is_over=lambda: interruption.came,
+        )
     if as_json:
         print_json(certificate.as_json())
     else:
         write(_fitted(printable(certificate.text())) + "\n")
-    if not certificate.ok:
+    if certificate.problems:
         raise SystemExit(1)
+    if certificate.left:
+        raise SystemExit(INTERRUPTED)
 
 
 def _fitted(text: str) -> str:

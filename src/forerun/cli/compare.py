@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from forerun.cli.consoles import stderr, stdout
+from forerun.cli.consoles import has_colours, stderr, stdout
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import Interruption, patient
 from forerun.cli.receipt import coloured, legend, print_receipt
@@ -69,7 +69,7 @@ def _write_both(lm: LanguageModel, prompt: str, asks: list[Generation]) -> list[
         for title, ask in zip(("plain", "speculative"), asks, strict=True):
             panes.append(Panel(""))
             for result in _growing(lm.stream(prompt, **dict(ask)), interruption):
-                panes[-1] = _pane(title, result, drafters, marks=console.color_system is None)
+                panes[-1] = _pane(title, result, drafters, marks=not has_colours(console))
                 if live is not None:
                     live.update(_side_by_side(console, panes, drafters))
             results.append(result)
@@ -102,7 +102,7 @@ def _pane(title: str, result: Result, drafters: list[str], *, marks: bool) -> Pa
 def _side_by_side(console: Console, panes: list[Panel], drafters: list[str]) -> RenderableType:
     width = console.width // 2 - 1
     columns = Columns(panes, width=width) if console.width >= 80 else Group(*panes)
-    return Group(columns, legend(drafters, marks=console.color_system is None))
+    return Group(columns, legend(drafters, marks=not has_colours(console)))
 
 
 def _conclude(console: Console, plain: Result, speculative: Result) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-__all__ = ["print_json", "stderr", "stdout", "write"]
+__all__ = ["has_colours", "print_json", "stderr", "stdout", "write"]
 
 
 class _Piped(Console):
@@ -27,6 +27,11 @@ def stdout() -> Console:
 def stderr() -> Console:
     """A console for everything else."""
     return _Piped(file=sys.stderr, highlight=False)
+
+
+def has_colours(console: Console) -> bool:
+    """Return whether what is told by colour alone can be seen there."""
+    return console.color_system is not None and not console.no_color
 
 
 def write(text: str) -> None:

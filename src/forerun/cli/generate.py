@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from forerun.cli.consoles import print_json, stderr, stdout, write
+from forerun.cli.consoles import has_colours, print_json, stderr, stdout, write
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
 from forerun.cli.memory import check_kept, keep_store, with_prediction
 from forerun.cli.options import with_options
-from forerun.cli.receipt import legend, print_receipt, style_of
+from forerun.cli.receipt import legend, marked, print_receipt, style_of
 from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading, check_together
 from forerun.errors import ForerunError, OptionError
-from forerun.events import Event, Result, RoundEvent, TokenEvent
+from forerun.events import Event, Result, RoundEvent, Source, TokenEvent
 
 if TYPE_CHECKING:
     from forerun.api import Stream
@@ -75,6 +75,7 @@ def generate(
                 result.tokens,
                 lambda token: bytes_of(token).decode(errors="replace"),
                 printer.drafters,
+                marks=not has_colours(console),
             )
         )
         print_receipt(console, result)
@@ -96,6 +97,8 @@ class Printer:
     def __init__(self, *, coloured: bool = False) -> None:
         self._coloured = coloured
         self._console = stdout() if coloured and stdout().is_terminal else None
+        # Where a terminal has no colours; what a pipe gets is the text and nothing else.
+        self._marks = self._console is not None and not has_colours(self._console)
         self.drafters: list[str] = []
         self.rounds: list[RoundEvent] = []
         self._written = 0
@@ -103,19 +106,20 @@ class Printer:
     def hear(self, event: Event) -> None:
         """Write what this event brought."""
         if isinstance(event, TokenEvent):
-            self._write(event.text, style_of(event, self.drafters))
+            self._write(event.text, style_of(event, self.drafters), event.source)
         elif isinstance(event, RoundEvent) and self._coloured:
             self.rounds.append(event)
 
     def end(self, result: Result) -> None:
         """Write what was still held back, and end the line."""
-        self._write(result.text[self._written :], "")
+        self._write(result.text[self._written :])
         write("\n")
         if self._coloured:
-            stderr().print(legend(self.drafters))
+            stderr().print(legend(self.drafters, marks=self._marks))
 
-    def _write(self, text: str, style: str) -> None:
+    def _write(self, text: str, style: str = "", source: Source = "accepted") -> None:
         self._written += len(text)
+        text = marked(text, source) if self._marks else text
         if self._console is None or not text:
             write(text)
         else:

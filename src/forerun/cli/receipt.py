@@ -11,7 +11,7 @@ from rich.text import Text
 from forerun.events import Result, Source, Stats, TokenEvent
 from forerun.printable import counted, printable
 
-__all__ = ["coloured", "legend", "print_receipt", "style_of", "style_of_drafter"]
+__all__ = ["coloured", "legend", "marked", "print_receipt", "style_of", "style_of_drafter"]
 __all__ += ["style_of_target"]
 
 _ACCEPTED = ("green", "cyan", "blue", "bright_green", "bright_cyan", "bright_blue")
@@ -52,9 +52,14 @@ def coloured(tokens: Iterable[TokenEvent], drafters: list[str], *, marks: bool =
     """
     text = Text()
     for token in tokens:
-        mark = _MARKS[token.source] if marks and token.text.strip() else "{}"
-        text.append(mark.format(token.text), style_of(token, drafters))
+        shown = marked(token.text, token.source) if marks else token.text
+        text.append(shown, style_of(token, drafters))
     return text
+
+
+def marked(text: str, source: Source) -> str:
+    """Return a token's text in the quotes of who wrote it; blanks are left as they are."""
+    return _MARKS[source].format(text) if text.strip() else text
 
 
 def legend(drafters: list[str], *, marks: bool = False) -> Text:

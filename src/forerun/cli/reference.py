@@ -109,7 +109,7 @@ def _commands() -> Iterator[str]:
         derived = _of_whole_groups([p for p in command.params if p.envvar])
         own = [p for p in command.params if p not in derived]
         if own:
-            yield from _table(("", "meaning"), (_parameter_row(p) for p in own))
+            yield from _table(("", "default", "meaning"), (_parameter_row(p) for p in own))
             yield from ("",) if derived else ()
         if derived:
             yield f"{'And' if own else 'It takes'} {_named(derived)}."
@@ -138,10 +138,17 @@ def _named(parameters: list[Any]) -> str:
     return "the options of " + ", ".join(links)
 
 
-def _parameter_row(parameter: Any) -> tuple[str, str]:
-    if parameter.param_type_name == "argument":
-        return f"`{parameter.name.upper()}`", parameter.help or ""
-    return f"`{', '.join(parameter.opts)}`", parameter.help or ""
+def _parameter_row(parameter: Any) -> tuple[str, str, str]:
+    is_argument = parameter.param_type_name == "argument"
+    name = parameter.name.upper() if is_argument else ", ".join(parameter.opts)
+    return f"`{name}`", _default(parameter), parameter.help or ""
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    told = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
+    return "" if told in (None, False, (), []) else f"`{told}`"
 
 
 def _events() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,8 @@ def draw_rounds(
     tokens: Sequence[TokenEvent],
     spell: Callable[[int], str],
     drafters: list[str],
+    *,
+    marks: bool = False,
 ) -> Table:
     """Return a table with a line for each round.
 
@@ -33,15 +36,18 @@ def draw_rounds(
         tokens: The text's.
         spell: Returns a token's text.
         drafters: Gathers who has drafted so far, each gets its own colour.
+        marks: Put what did not hold between tildes as well, for where no colours show.
     """
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("round", "rows", "new"):
         table.add_column(name, justify="right", style="dim")
-    table.add_column("guessed", overflow="fold", ratio=3)
+    guesses = "guessed, ~what failed~" if marks else "guessed"
+    table.add_column(guesses, overflow="fold", ratio=3)
     table.add_column("the target's own", overflow="fold", ratio=1)
+    draw = partial(_guess, spell, drafters, marks)
     own = {token.round: token for token in tokens if token.drafter is None}
     for one in rounds:
-        guessed = Text(" ").join(_branches(one.drafted, _ROOT, spell, drafters))
+        guessed = Text(" ").join(_branches(one.drafted, _ROOT, draw))
         token = own.get(one.round)
         last = Text(f"{_shown(spell(token.token))} {token.source}") if token else Text()
         if token is not None:
@@ -51,25 +57,25 @@ def draw_rounds(
     return table
 
 
-def _branches(
-    drafted: Sequence[Drafted], root: int, spell: Callable[[int], str], drafters: list[str]
-) -> list[Text]:
+def _branches(drafted: Sequence[Drafted], root: int, draw: Callable[[Drafted], Text]) -> list[Text]:
     """Return what stands below `root`, as pieces in reading order; a chain needs no brackets."""
     pieces: list[Text] = []
     while children := [i for i, node in enumerate(drafted) if node.parent == root]:
         first, *others = sorted(children, key=lambda i: not drafted[i].accepted)
-        pieces.append(_guess(drafted[first], spell, drafters))
+        pieces.append(draw(drafted[first]))
         for other in others:
-            below = _branches(drafted, other, spell, drafters)
-            branch = Text(" ").join([_guess(drafted[other], spell, drafters), *below])
+            below = _branches(drafted, other, draw)
+            branch = Text(" ").join([draw(drafted[other]), *below])
             pieces.append(Text("[", "dim").append_text(branch).append("]", "dim"))
         root = first
     return pieces
 
 
-def _guess(node: Drafted, spell: Callable[[int], str], drafters: list[str]) -> Text:
+def _guess(spell: Callable[[int], str], drafters: list[str], marks: bool, node: Drafted) -> Text:
     style = style_of_drafter(node.drafter, drafters)
-    text = Text(_shown(spell(node.token)), style if node.accepted else f"dim strike {style}")
+    word = _shown(spell(node.token))
+    word = f"~{word}~" if marks and not node.accepted else word
+    text = Text(word, style if node.accepted else f"dim strike {style}")
     if node.expected is not None:
         text.append(f" {100 * node.expected:.0f}", "dim")
     return text
