@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import forerun
 from forerun import errors
 from forerun.cli.main import COMMANDS
 from forerun.cli.options import flag_of, variable_of
@@ -47,5 +49,19 @@ def test_everything_declared_is_in_the_reference() -> None:
     assert all(f"### Rule {name}\n" in text["drafters-and-rules.md"] for name in RULES)
     assert all(f"`{name}`" in text["errors.md"] for name in errors.__all__)
     assert all(f"| {code} |" in text["errors.md"] for code in (1, 2, 3))
+    python = text["python.md"]
+    assert all(f"## forerun.{name}\n" in python for name in set(forerun.__all__) - {"__version__"})
+    for method in ("generate", "generate_batch", "stream", "pass_cost", "forget", "save_store"):
+        assert f"### LanguageModel.{method}\n" in python
+    assert "### LanguageModel.add_drafter\n" in python
+    assert "generate(prompt: Prompt, **options: Any) -> Result" in python
     for word in ("`tokens_per_pass`", "`finish_reason`", "`drafter`", "`weight_bytes_per_token`"):
         assert word in text["events.md"]
+
+
+def test_every_public_thing_is_explained() -> None:
+    """No heading of the page on Python is followed by another, or by a signature alone."""
+    for piece in pages()["python.md"].split("\n#")[1:]:
+        title, _, body = piece.partition("\n")
+        said = re.sub(r"```text\n.*?```", "", body, flags=re.DOTALL).strip()
+        assert len(said) > 10, title

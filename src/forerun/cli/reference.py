@@ -1,8 +1,9 @@
 """`python -m forerun.cli.reference` writes `docs/reference/` from what the code declares.
 
-Options come from the fields of `forerun.config`, commands from the app, events from their
-dataclasses, drafters and rules from their tables, errors from their tree. A test compares the
-files with what would be written, so that they cannot drift.
+The page on Python comes from public names and their docstrings, options from the fields of
+`forerun.config`, commands from the app, events from their dataclasses, drafters and rules from
+their tables, errors from their tree. A test compares the files with what would be written, so
+that they cannot drift.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pydantic.fields import FieldInfo
 from forerun import errors, events
 from forerun.cli.main import app
 from forerun.cli.options import default_of, flag_of, group_of, metavar_of, variable_of
+from forerun.cli.python_reference import python_page
 from forerun.config import Generation, Loading, Options, Racing, Timing
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, DRAFTERS
@@ -38,6 +40,7 @@ _BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
 def pages() -> dict[str, str]:
     """Return each page's file name and text."""
     makers = {
+        "python.md": python_page,
         "options.md": _options,
         "cli.md": _commands,
         "events.md": _events,
