@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forerun.printable import counted, printable
+from forerun.printable import counted, harmless, printable
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,10 @@ def test_one_thing_is_not_called_several(count: int, noun: str, said: str) -> No
 def test_what_steers_a_terminal_is_escaped(text: str, shown: str) -> None:
     """All but the ends of lines."""
     assert printable(text) == shown
+
+
+def test_a_models_text_steers_no_terminal() -> None:
+    """Its lines, tabs and joined emoji stay."""
+    text = "a\tb\n\U0001f469\u200d\U0001f4bb \u0645\u06cc\u200c\u062e\n"
+    assert harmless(text) == text
+    assert harmless("\x1b]0;x\x07\x9b2J\r\x00") == "\\x1b]0;x\\x07\\x9b2J\\x0d\\x00"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "printable"]
+import re
+
+__all__ = ["counted", "harmless", "printable"]
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tabs and ends of lines
 
 
 def printable(text: str) -> str:
@@ -13,6 +17,14 @@ def printable(text: str) -> str:
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
     return "".join(shown)
+
+
+def harmless(text: str) -> str:
+    """Return a model's text as a terminal may show it: what would steer it is escaped.
+
+    All else stays, unlike in names: a joiner between two emoji can't be printed either.
+    """
+    return _STEERING.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def counted(count: int, noun: str) -> str:

@@ -374,3 +374,14 @@ def test_a_prediction_is_a_file_or_the_text_itself(
         assert run(*ask, "--prediction", text_or_name).exit_code == code
     refused = run("generate", PROMPT, "--drafter", "suffix", "--prediction", text)
     assert refused.exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("generate", "-"), ("chat",)])
+def test_input_without_an_end_is_refused(
+    run: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """A device, say; nothing more of it is read, and nothing written."""
+    monkeypatch.setattr("forerun.cli.consoles.MOST_INPUT", 1 << 20)
+    refused = run(*command, stdin="x" * (1 << 20) + "x")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "more than 1 million characters" in refused.stderr

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import signal
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,20 @@ def test_the_end_within_what_is_no_loss_comes_at_once() -> None:
     with patient() as interruption:
         assert list(interruption.heard(iter([1, 2]))) == [1, 2]
         assert list(interruption.heard(iter([]))) == []
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_terminal_is_not_steered_by_a_text(
+    monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    """A pipe gets the text as it is; coloured or not, a terminal gets it harmless."""
+    monkeypatch.setenv("TERM", "xterm")
+    for coloured in (True, False):
+        monkeypatch.setattr(sys, "stdout", written := io.StringIO())
+        monkeypatch.setattr(written, "isatty", lambda: watched)
+        Printer(coloured=coloured).hear(
+            TokenEvent(0, 0, 0, "a\x1b]0;b\x07", "bonus", None, None, 0.0, (), 0)
+        )
+        said = "a\\x1b]0;b\\x07" if watched else "a\x1b]0;b\x07"
+        assert said in written.getvalue()
+        assert ("\x07" in written.getvalue()) is not watched

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from forerun.cli.consoles import stderr
+from forerun.cli.consoles import read_input, stderr
 from forerun.cli.generate import Printer, run_stream
 from forerun.cli.memory import check_kept, keep_store, with_prediction
 from forerun.cli.options import with_options
@@ -95,7 +95,7 @@ def _explain_end(result: Result) -> None:
 def _read_line() -> str | None:
     """The next line without the blanks around it; None at the end of the input."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        line = sys.stdin.readline()
+        line = read_input(line=True)
         return line.strip() if line else None
     with suppress(ImportError):
         import readline  # noqa: F401 (from then on, `input` edits and remembers lines)

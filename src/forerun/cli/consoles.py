@@ -1,4 +1,7 @@
-"""Where output goes: the text and JSON lines to stdout, everything else to stderr."""
+"""Where output goes: the text and JSON lines to stdout, everything else to stderr.
+
+And where input comes from, which may have no end.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,13 @@ from typing import Any
 
 from rich.console import Console
 
-__all__ = ["has_colours", "print_json", "stderr", "stdout", "write"]
+from forerun.errors import PromptError
+
+__all__ = ["MOST_INPUT", "has_colours", "print_json", "read_input", "stderr", "stdout", "write"]
+
+
+MOST_INPUT = 1 << 24
+"""Characters of a prompt, or of a line of a conversation; no context holds as many."""
 
 
 class _Piped(Console):
@@ -32,6 +41,20 @@ def stderr() -> Console:
 def has_colours(console: Console) -> bool:
     """Return whether what is told by colour alone can be seen there."""
     return console.color_system is not None and not console.no_color
+
+
+def read_input(*, line: bool = False) -> str:
+    """Return what stands in stdin, or its next line; empty at its end.
+
+    Raises:
+        PromptError: It has no end that is near.
+    """
+    read = sys.stdin.readline if line else sys.stdin.read
+    text = read(MOST_INPUT + 1)
+    if len(text) > MOST_INPUT:
+        what = f"The input has more than {MOST_INPUT >> 20} million characters."
+        raise PromptError(what, "Give less.")
+    return text
 
 
 def write(text: str) -> None:

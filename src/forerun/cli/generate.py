@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from forerun.cli.consoles import has_colours, print_json, stderr, stdout, write
+from forerun.cli.consoles import has_colours, print_json, read_input, stderr, stdout, write
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
 from forerun.cli.memory import check_kept, keep_store, with_prediction
@@ -18,6 +17,7 @@ from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading, check_together
 from forerun.errors import ForerunError, OptionError
 from forerun.events import Event, Result, RoundEvent, Source, TokenEvent
+from forerun.printable import harmless
 
 if TYPE_CHECKING:
     from forerun.api import Stream
@@ -53,7 +53,7 @@ def generate(
     check_together(loading, generation)
     check_kept(loading)
     generation = with_prediction(generation)
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = read_input() if prompt == "-" else prompt
     if compare:
         from forerun.cli.compare import run_compare
 
@@ -96,7 +96,8 @@ class Printer:
 
     def __init__(self, *, coloured: bool = False) -> None:
         self._coloured = coloured
-        self._console = stdout() if coloured and stdout().is_terminal else None
+        self._is_watched = stdout().is_terminal
+        self._console = stdout() if coloured and self._is_watched else None
         # Where a terminal has no colours; what a pipe gets is the text and nothing else.
         self._marks = self._console is not None and not has_colours(self._console)
         self.drafters: list[str] = []
@@ -119,6 +120,7 @@ class Printer:
 
     def _write(self, text: str, style: str = "", source: Source = "accepted") -> None:
         self._written += len(text)
+        text = harmless(text) if self._is_watched else text
         text = marked(text, source) if self._marks else text
         if self._console is None or not text:
             write(text)

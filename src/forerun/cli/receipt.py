@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.events import Result, Source, Stats, TokenEvent
-from forerun.printable import counted, printable
+from forerun.printable import counted, harmless, printable
 
 __all__ = ["coloured", "legend", "marked", "print_receipt", "style_of", "style_of_drafter"]
 __all__ += ["style_of_target"]
@@ -52,7 +52,8 @@ def coloured(tokens: Iterable[TokenEvent], drafters: list[str], *, marks: bool =
     """
     text = Text()
     for token in tokens:
-        shown = marked(token.text, token.source) if marks else token.text
+        shown = harmless(token.text)
+        shown = marked(shown, token.source) if marks else shown
         text.append(shown, style_of(token, drafters))
     return text
 
