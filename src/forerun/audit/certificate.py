@@ -10,6 +10,7 @@ from forerun.audit.laws import TOLERANCE, Finding
 from forerun.audit.mutants import MutantFinding
 from forerun.audit.rows import RowsReport
 from forerun.audit.sampler import SamplerFinding
+from forerun.printable import counted
 
 __all__ = ["Certificate"]
 
@@ -162,7 +163,7 @@ class Certificate:
         untested = "\n".join(f"- {line}" for line in self._not_tested())
         return (
             "\n".join([verdict, *shown, "", "Tested:", tested, "", "Not tested:", untested, ""])
-            + f"\nTook {self.seconds:.0f} seconds."
+            + f"\nTook {counted(round(self.seconds), 'second')}."
         )
 
     def _tested(self) -> Iterator[str]:

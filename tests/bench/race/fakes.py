@@ -60,6 +60,7 @@ class EchoEngine:
     """In the child: writes the prompt's first tokens; some tokens make it misbehave."""
 
     CRASH, RAISE, HANG, SWAMP, GARBAGE, TELL = 200, 201, 202, 203, 204, 205
+    LIST, ENDLESS, NOT_A_NUMBER = 206, 207, 208
 
     def __init__(self, kit: PeerKit, modes: frozenset[str]) -> None:
         if "closed" in modes:
@@ -87,6 +88,11 @@ class EchoEngine:
             return {"token_ids": [1] * (max_tokens + 1), "first_seconds": 0, "seconds": 0}
         if tokens[0] == self.GARBAGE:
             return {"token_ids": None}
+        if tokens[0] == self.LIST:
+            return [1]  # type: ignore[return-value]
+        if tokens[0] in (self.ENDLESS, self.NOT_A_NUMBER):
+            seconds = float("inf" if tokens[0] == self.ENDLESS else "nan")
+            return {"token_ids": [1], "first_seconds": seconds, "seconds": 1.0}
         if tokens[0] == self.TELL:
             tokens = [seed, int(10 * temperature)]
         times = {"first_seconds": 0.5, "seconds": 2.0}

@@ -29,3 +29,19 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
         Keeper(str(tmp_path / "file"))
     with pytest.raises(OptionError, match="can't be written"):
         Keeper("a\0b")
+
+
+def test_a_full_disk_costs_no_race(tmp_path: Path) -> None:
+    """What could be written stays, the reason is kept, and nothing is raised."""
+    with Keeper(str(tmp_path)) as keeper:
+        keeper.add({"a": 1})
+
+        def full() -> None:
+            raise OSError(28, "No space left on device")
+
+        keeper._file.flush = full  # type: ignore[method-assign]
+        keeper.add({"b": 1})
+        keeper.add({"c": 1})
+        assert keeper.problem == "No space left on device"
+    assert keeper.path.read_text().splitlines()[0] == '{"a": 1}'
+    assert '"c"' not in keeper.path.read_text()

@@ -81,6 +81,15 @@ def test_an_answer_that_is_no_text(opened: Open, first: int) -> None:
         opened().write(job(first))
 
 
+@pytest.mark.parametrize("first", [EchoEngine.LIST, EchoEngine.ENDLESS, EchoEngine.NOT_A_NUMBER])
+def test_an_answer_that_no_report_can_hold(opened: Open, first: int) -> None:
+    """The race would end with it, and its report be lost; the peer goes on."""
+    side = opened()
+    with pytest.raises(PeerError, match="It answered b"):
+        side.write(job(first))
+    assert side.write(JOB).token_ids == (5, 6)
+
+
 def test_a_crash_is_told_with_its_last_words(opened: Open) -> None:
     """The signal, and the last line of what it said; afterwards it stays gone."""
     side = opened()

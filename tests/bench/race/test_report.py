@@ -180,3 +180,11 @@ def test_a_person_reads_what_figures_need() -> None:
         assert said in shown
     assert "not a quiet machine" not in printed(report())
     assert "INTERRUPTED" not in printed(report())
+
+
+def test_samples_that_are_missing_are_told() -> None:
+    """In both forms of the report."""
+    one = report(not_kept="No space left on device")
+    assert "NOT every sample is in runs/x.jsonl: No space left on device." in printed(one)
+    assert one.as_json()["samples_missing"] == "No space left on device"
+    assert report().as_json()["samples_missing"] is None

@@ -89,8 +89,7 @@ def bench_generate(
         race = Race(lm, sides, plan, lambda sample: keeper.add(sample.as_json()), end)
         race.errors.update(errors)
         gauge = Gauge(_threads(lm))
-        before = load_average()
-        meter = LoadMeter(lambda: sum(side.cpu_seconds() for side in sides))
+        before, meter = load_average(), LoadMeter(lambda: sum(each.cpu_seconds() for each in sides))
         race.run(prompts, at_repeat=gauge.read, progress=progress)
         gauge.read()
         load = Load(before, load_average(), meter.others(), meter.stolen())
@@ -110,6 +109,7 @@ def bench_generate(
             load=load,
             kept=str(keeper.path),
             is_interrupted=end.came(),
+            not_kept=keeper.problem,
         )
         keeper.add(report.as_json())
     return report

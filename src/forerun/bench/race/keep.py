@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,11 +21,15 @@ class Keeper:
     Args:
         folder: Made if it is not there.
 
+    Attributes:
+        problem: Why not all could be written, once that is so; what was measured is worth more.
+
     Raises:
         OptionError: Nothing can be written there.
     """
 
     def __init__(self, folder: str) -> None:
+        self.problem = ""
         stamp = time.strftime("%Y-%m-%dT%H-%M-%S")
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -51,9 +56,16 @@ class Keeper:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # what had no room before has none now
+            self._file.close()
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Write one record, at once."""
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        """Write one record, at once; from the first that can't be written on, none is."""
+        line = json.dumps(record, allow_nan=False) + "\n"
+        if self.problem:
+            return
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            self.problem = error.strerror or str(error)

@@ -8,6 +8,7 @@ ended. What a peer has to be is `forerun.bench.race.child.Engine`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
@@ -177,12 +178,14 @@ class PeerSide:
         if not line:
             raise PeerError(self._last_words())
         try:
-            answer = json.loads(line)
-        except ValueError:
-            raise PeerError(f"It answered {line[:80]!r}.") from None
+            answer = json.loads(line, parse_constant=_finite, parse_float=_finite)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise PeerError(f"It answered {line[:80]!r}.")
         if "error" in answer:
             raise PeerError(str(answer["error"])[:500])
-        return dict(answer)
+        return answer
 
     def _last_words(self) -> str:
         """How it ended, and the last that it said."""
@@ -203,6 +206,14 @@ def _close(pipe: IO[bytes]) -> None:
         pipe.close()
     except OSError:  # what was still to be written has no reader
         return
+
+
+def _finite(text: str) -> float:
+    """A number that the report can hold."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _written(answer: Mapping[str, Any], most: int) -> Written:

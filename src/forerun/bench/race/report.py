@@ -45,6 +45,7 @@ class RaceReport:
         load: Who else used it.
         kept: The file with the samples.
         is_interrupted: Whether it was ended before it was over.
+        not_kept: Why not all samples are in that file; empty if they are.
     """
 
     model: str
@@ -62,6 +63,7 @@ class RaceReport:
     load: Load
     kept: str
     is_interrupted: bool
+    not_kept: str = ""
 
     @property
     def identical(self) -> bool:
@@ -150,6 +152,7 @@ class RaceReport:
             "readings": [reading._asdict() for reading in self.readings],
             "load": self.load._asdict(),
             "samples": self.kept,
+            "samples_missing": self.not_kept or None,
         }
 
     def as_text(self) -> RenderableType:
@@ -194,7 +197,10 @@ class RaceReport:
             texts = counted(len(self.left_out), "text")
             yield f"Left out, for there is no room in the model's context: {texts}."
         yield from self._about_the_machine()
-        yield f"Every sample is in {self.kept}."
+        if self.not_kept:
+            yield f"NOT every sample is in {self.kept}: {self.not_kept}."
+        else:
+            yield f"Every sample is in {self.kept}."
 
     def told_differences(self) -> Iterator[str]:
         """Yield the first places where one of our sides did not write the same."""
