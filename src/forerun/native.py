@@ -37,6 +37,8 @@ __all__ = [
     "use_instructions",
 ]
 
+_FLOATS = np.dtype(np.float32)
+
 _choosing = fork_lock(2)
 _chosen: list[str] = []  # one at most: a process computes with one instruction set
 
@@ -198,7 +200,7 @@ class NativeWarp(Warp):
         normalises: bool,
     ) -> Chosen:
         # Numbers from elsewhere, as in the audit, are the slow twin's.
-        if type(noise) is not NativeNoise or logits.dtype != np.float32:
+        if type(noise) is not NativeNoise or logits.dtype != _FLOATS:
             return Chosen([None] * len(places), [])
         prompt, asked = self._prompt_ids, []
         for row, state, position, guess in places:
@@ -214,7 +216,7 @@ class NativeWarp(Warp):
     def scores(self, logits: NDArray[np.float32], state: State) -> Scores:
         """Return the log-weights of the law of the next token."""
         scores = None
-        if logits.dtype == np.float32:
+        if logits.dtype == _FLOATS:
             scores = self._warp.scores(np.ascontiguousarray(logits), *self._text(state))
         return super().scores(logits, state) if scores is None else scores
 
@@ -227,7 +229,7 @@ class NativeWarp(Warp):
         self, logits: NDArray[np.float32], rows: Sequence[int]
     ) -> list[tuple[float, float]]:
         """Return what turns some rows of logits into the model's own log-probabilities."""
-        if logits.dtype != np.float32:
+        if logits.dtype != _FLOATS:
             return super().log_normalisers(logits, rows)
         found: list[tuple[float, float]] = self._native.log_normalisers(
             np.ascontiguousarray(logits), rows, self._threads

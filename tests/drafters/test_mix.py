@@ -11,7 +11,7 @@ from forerun.core.tree import Draft
 from forerun.drafters.grow import grow, surest
 from forerun.drafters.memory import Memoryless
 from forerun.drafters.mix import Mix
-from forerun.drafters.protocol import DraftRequest, Guess, Guesser, Place
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Guesser, Place
 from forerun.targets.toy import ToyTarget
 
 V = 9
@@ -91,3 +91,22 @@ def test_of_a_tokens_guesses_the_most_confident_stands() -> None:
     guesses = [Guess(1, 0.2, "a", 0), Guess(2, 0.5, "a", 1), Guess(1, 0.5, "b", 0)]
     assert surest(guesses) == [guesses[2], guesses[1]]
     assert surest([*guesses, Guess(1, 0.5, "c", 0)]) == [guesses[2], guesses[1]]
+
+
+class Silent(Stepper):
+    """Knows nothing of any text."""
+
+    def place(self, request: DraftRequest) -> Place:
+        """Say so."""
+        return NOWHERE
+
+
+def test_who_knows_nothing_of_a_text_is_not_asked_about_it() -> None:
+    """Of several, one that knows something answers by itself; where none does, nobody guesses."""
+    request, silent = asked(), Silent("silent")
+    place = Mix([silent, ONES]).place(request)
+    assert isinstance(place, After)
+    assert place.guesses(2) == ONES.place(request).guesses(2)
+    nowhere = Mix([silent, silent]).place(request)
+    assert [*nowhere.guesses(2), *nowhere.after(3).guesses(2)] == []
+    assert [*NOWHERE.guesses(4), *NOWHERE.after(1).after(2).guesses(4)] == []

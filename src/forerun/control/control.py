@@ -126,7 +126,8 @@ class Control:
             rows: Of the pass, without this text's draft.
             context: Most tokens one of the pass's texts holds.
         """
-        return self._texts[sequence].lengths.choose(self._seconds(rows, context, LONGEST), room)
+        seconds = self._rest.on(self._passes(rows, context, LONGEST))
+        return self._texts[sequence].lengths.choose(seconds, room)
 
     def rests(self, sequence: int) -> bool:
         """Return whether a text is not to be asked about in this round, which counts as one.
@@ -159,10 +160,9 @@ class Control:
             text.growth = Growth(drafter.place(request), text.estimates, request)
             growths.append(text.growth)
             growing.append(place)
-        seconds = self._seconds(rows, context, _MOST_NODES * len(growths))
-        off = seconds[0]
-        if growths:
-            seconds = self._asking.on(seconds)
+        passes = self._passes(rows, context, _MOST_NODES * len(growths))
+        off = passes[0] + self._rest.at(0)
+        seconds = (self._rest + self._asking).on(passes) if growths else [off]
         paused = len(asked) - len(growths)
         choice = choose(growths, seconds, off, others + paused)
         for place, draft in zip(growing, choice.drafts, strict=True):
@@ -204,16 +204,19 @@ class Control:
             self._experience.popitem(last=False)
         return experience
 
-    def _seconds(self, rows: int, context: int, most: int) -> list[float]:
-        """Return what the round takes by nodes besides `rows`: up to `most`, or to MOST_ROWS."""
-        return self._rest.on(self.curve.seconds(context, rows, rows + most) or [1.0])
+    def _passes(self, rows: int, context: int, most: int) -> list[float]:
+        """Return what a pass takes by nodes besides `rows`: up to `most`, or to MOST_ROWS."""
+        return self.curve.seconds(context, rows, rows + most) or [1.0]
 
 
 class _Line:
     """Time around the pass: so much, and so much a node; learned as it goes."""
 
-    def __init__(self) -> None:
-        self._fixed = self._slope = 0.0
+    def __init__(self, fixed: float = 0.0, slope: float = 0.0) -> None:
+        self._fixed, self._slope = fixed, slope
+
+    def __add__(self, other: _Line) -> _Line:
+        return _Line(self._fixed + other._fixed, self._slope + other._slope)
 
     def at(self, nodes: int) -> float:
         return self._fixed + self._slope * nodes
@@ -224,6 +227,7 @@ class _Line:
         return [time + (fixed + slope * nodes) for nodes, time in enumerate(seconds)]
 
     def learn(self, nodes: int, seconds: float) -> None:
-        surprise = min(seconds, 4 * self.at(nodes) + 1e-3) - self.at(nodes)
+        expected = self.at(nodes)
+        surprise = min(seconds, 4 * expected + 1e-3) - expected
         self._fixed = max(self._fixed + _GAIN * surprise / 2, 0.0)
         self._slope = max(self._slope + _GAIN * surprise * nodes / (1 + nodes * nodes) / 2, 0.0)

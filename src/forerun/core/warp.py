@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -34,8 +33,10 @@ Normaliser = tuple[float, float]
 """A row's highest logit, and the logarithm of the sum of exp(logit - highest)."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+_NO_COUNTS: dict[int, int] = {}  # never written to
+
+
+class State(NamedTuple):
     """What the warp must know of the text up to one position.
 
     Attributes:
@@ -47,7 +48,7 @@ class State:
 
     generated: int = 0
     prompt: frozenset[int] = frozenset()
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = _NO_COUNTS
     counting: bool = False
 
     def advance(self, token: int) -> State:

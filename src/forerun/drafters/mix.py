@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from forerun.core.tree import Draft
 from forerun.drafters.first import First
 from forerun.drafters.grow import grow
-from forerun.drafters.protocol import DraftRequest, Guess, Guesser, Place
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Guesser, Place
 
 __all__ = ["Mix"]
 
@@ -28,8 +28,10 @@ class Mix(First):
         self._guessers = tuple(drafters)
 
     def place(self, request: DraftRequest) -> Place:
-        """Return where all of them stand."""
-        return _Places([guesser.place(request) for guesser in self._guessers])
+        """Return where all of them stand that may have a guess."""
+        places = [guesser.place(request) for guesser in self._guessers]
+        known = [place for place in places if place is not NOWHERE]
+        return known[0] if len(known) == 1 else _Places(known)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Merge the guesses of texts that share their noise; draw coins for the others."""

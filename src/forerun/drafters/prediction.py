@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from forerun.core.tree import Draft
 from forerun.drafters.grow import grow
 from forerun.drafters.memory import Follower
-from forerun.drafters.protocol import DraftRequest, Guess
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Place
 from forerun.drafters.table import DrafterKit
 
 __all__ = ["Expected", "Prediction"]
@@ -139,18 +139,6 @@ class _Course:
         return self.spots[-1]
 
 
-class _Nowhere:
-    """No prediction, no guess."""
-
-    __slots__ = ()
-
-    def guesses(self, most: int) -> Sequence[Guess]:
-        return ()
-
-    def after(self, token: int) -> _Nowhere:
-        return self
-
-
 class Prediction(Follower[_Course]):
     """Follows a request's prediction; has no guess for a request without one."""
 
@@ -163,13 +151,15 @@ class Prediction(Follower[_Course]):
         """Return a comb of points."""
         return grow(self._spot(memory, request), request)
 
-    def place(self, request: DraftRequest) -> _Spot | _Nowhere:
+    def place(self, request: DraftRequest) -> Place:
         """Return where the text stands in its prediction."""
+        if not request.prediction:
+            return NOWHERE
         return self._spot(self._in_step(request.sequence, request.tokens), request)
 
-    def _spot(self, memory: _Course, request: DraftRequest) -> _Spot | _Nowhere:
+    def _spot(self, memory: _Course, request: DraftRequest) -> Place:
         if not request.prediction:
-            return _Nowhere()
+            return NOWHERE
         return memory.follow(request.prediction, request.prompt_length)
 
 

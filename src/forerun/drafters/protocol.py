@@ -18,7 +18,7 @@ from forerun.core.noise import Noise
 from forerun.core.tree import Draft
 from forerun.core.warp import State, Warp
 
-__all__ = ["DraftRequest", "Drafter", "Guess", "Guesser", "Outcome", "Place"]
+__all__ = ["NOWHERE", "DraftRequest", "Drafter", "Guess", "Guesser", "Outcome", "Place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,7 @@ class DraftRequest:
     prediction: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a draft.
 
     Attributes:
@@ -151,6 +150,20 @@ class Place(Protocol):
     def after(self, token: int) -> Place:
         """Return the place one token further."""
         ...
+
+
+class _Nowhere:
+    __slots__ = ()
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        return ()
+
+    def after(self, token: int) -> _Nowhere:
+        return self
+
+
+NOWHERE = _Nowhere()
+"""The place of a drafter that knows nothing here, nor will know anything further on."""
 
 
 @runtime_checkable

@@ -76,6 +76,10 @@ class Store:
         while self._size > self.most:
             self._drop_oldest()
 
+    def has(self, tenant: str) -> bool:
+        """Whether there is anything that a text of this tenant may be searched in."""
+        return tenant in self._shelves or bool(self.corpus.batches)
+
     def find(self, tenant: str, tail: str, most: int) -> list[Copy]:
         """Return where a text of this tenant may go on, the longest match first.
 

@@ -125,7 +125,7 @@ class Suffix(Leaving[SuffixAutomaton]):
         copies: list[Copy] = []
         self.owned(request)
         asks = request.noise is not None and memory.length(state) < _ENOUGH
-        if store is not None and asks:
+        if asks and store is not None and store.has(request.tenant):
             copies = store.find(request.tenant, backwards(memory.tokens), _COPIES)
         return _Match(
             memory, state, copies, 1.0 / (1.0 + _DOUBT * request.warp.sampling.temperature)
