@@ -57,7 +57,8 @@ struct Avx2 {
     return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
   }
   static Reals pick(const double (&table)[16], Words index) {
-    return bits_as<Reals>(_mm256_i64gather_pd(table, bits_as<__m256i>(index), 8));
+    const Words place = index & 15;
+    return bits_as<Reals>(_mm256_i64gather_pd(table, bits_as<__m256i>(place), 8));
   }
 };
 

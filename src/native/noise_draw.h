@@ -97,13 +97,16 @@ class Drawer {
   }
 
  private:
-  static constexpr std::size_t tokens = Maker<Lanes>::tokens;
+  static constexpr std::size_t group = Maker<Lanes>::tokens, tokens = 2 * group;
 
   template <class Scores>
   void look_at_full(const Scores& scores, std::size_t first) {
     if (!scores.template can_reach<tokens>(first, highest_)) return;
     std::uint32_t high[tokens];
-    Lanes::store(Maker<Lanes>::philox(wide_, first / 4, domain_high).word, high);
+    const auto one = Maker<Lanes>::philox(wide_, first / 4, domain_high);
+    const auto other = Maker<Lanes>::philox(wide_, (first + group) / 4, domain_high);
+    Lanes::store(one.word, high);
+    Lanes::store(other.word, high + group);
     typename Scores::Bound bound[tokens];
     scores.bounds(first, high, bound);
     const typename Scores::Bound limit = scores.limit(highest_);

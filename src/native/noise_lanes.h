@@ -73,8 +73,8 @@ struct Scalar {
   // The largest lane; none is NaN.
   static float largest(Floats x) { return x; }
   static double largest(Reals x) { return x; }
-  // table[index] in each lane.
-  static Reals pick(const double (&table)[16], Words index) { return table[index]; }
+  // table[index mod 16] in each lane.
+  static Reals pick(const double (&table)[16], Words index) { return table[index & 15]; }
 };
 
 // Philox-4x32-10 and the logarithms of one set of lanes. `Words` are 64-bit lanes with a 32-bit

@@ -79,7 +79,7 @@ struct Softmax {
     series = series * r + 0.5;
     const Reals rest = series * (r * r) + r;
     const Words bits = bits_as<Words>(shifted);
-    const Reals root = Lanes::pick(roots, bits & 15);
+    const Reals root = Lanes::pick(roots, bits);
     const Words result = bits_as<Words>(Reals(root + root * rest)) + ((bits >> 4) << 52);
     return bits_as<Reals>(result);
   }
