@@ -56,8 +56,8 @@ fuzz: $(VENV)/ready-test build/wheel.ready  ## N=20000 damaged models of each ki
 	PYTHONPATH="$(WHEEL):$(CURDIR)/tests" $(PY) -m fuzz.run $(N) $(SEED)
 
 # A sanitizer has to be in the process before all else, and the C++ library that it looks after.
-# Python itself leaks by design. What was freed is withheld for a while, 256 MB of it if nothing is said: tests that
-# look at memory would see that.
+# Python itself leaks by design. What was freed is withheld for a while, 256 MB of it if nothing is
+# said: tests that look at memory would see that.
 NATIVE_TESTS := tests/native tests/test_native.py tests/targets/test_conformance.py
 ASAN_OPTIONS := detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=64
 SANITIZED = LD_PRELOAD="$$($(CXX) -print-file-name=lib$(1).so) \

@@ -78,7 +78,11 @@ class Matrix:
     def dequantise_row(self, output: int) -> NDArray[np.float32]: ...
 
 def multiply(
-    matrix: Matrix, x: NDArray[np.float32], first_panel: int = 0, last_panel: int | None = None
+    matrix: Matrix,
+    x: NDArray[np.float32],
+    first_panel: int = 0,
+    last_panel: int | None = None,
+    factors: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]: ...
 
 # ---- bind_attention.cpp: attention alone (twin: targets/word_attention.py)

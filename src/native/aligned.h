@@ -1,4 +1,4 @@
-// Floats that begin on a cache line: what two threads write side by side then shares none.
+// Numbers that begin on a cache line, or on a page of memory.
 #pragma once
 
 #include <cstddef>
@@ -8,24 +8,31 @@
 namespace forerun {
 
 constexpr std::size_t cache_line = 64;
+constexpr std::size_t memory_page = 4096;
 
-template <typename T>
+template <typename T, std::size_t alignment>
 struct Aligned {
   using value_type = T;
+  template <typename U>
+  struct rebind {
+    using other = Aligned<U, alignment>;
+  };
   Aligned() = default;
   template <typename U>
-  Aligned(const Aligned<U>&) {}
+  Aligned(const Aligned<U, alignment>&) {}
 
   T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(cache_line)));
+    return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(alignment)));
   }
   void deallocate(T* data, std::size_t) {
-    ::operator delete(data, std::align_val_t(cache_line));
+    ::operator delete(data, std::align_val_t(alignment));
   }
   friend bool operator==(const Aligned&, const Aligned&) { return true; }
   friend bool operator!=(const Aligned&, const Aligned&) { return false; }
 };
 
-using AlignedFloats = std::vector<float, Aligned<float>>;
+using AlignedFloats = std::vector<float, Aligned<float, cache_line>>;
+using AlignedBytes = std::vector<std::byte, Aligned<std::byte, cache_line>>;
+using PageFloats = std::vector<float, Aligned<float, memory_page>>;
 
 }  // namespace forerun

@@ -24,30 +24,29 @@ void Attention::prepare(const std::vector<Group>& groups, std::size_t rows) {
     longest_ = std::max(longest_, whole_pages(group.kv->length() + group.rows.size()));
   }
   heads_ = rows * shape_.heads;
-  reserve(queries_, heads_ * width);
-  if (type_ == KVType::words) {
-    reserve(query_words_, heads_ * width);
-    reserve(query_scales_, heads_);
-  }
+  const std::size_t most = heads_ / scratch_.size() + 1;  // of one thread
   for (Scratch& scratch : scratch_) {
+    reserve(scratch.queries, most * width);
     reserve(scratch.scores, most_heads * longest_);
     reserve(scratch.totals, most_heads * width);
     if (type_ == KVType::floats) continue;
+    reserve(scratch.query_words, most * width);
+    reserve(scratch.query_scales, most);
     reserve(scratch.scales, most_heads * longest_);
     reserve(scratch.weights, most_heads * longest_);
     reserve(scratch.sums, most_heads * width);
   }
 }
 
-void Attention::set_query(std::size_t row, std::size_t head, const float* query) {
+void Attention::take_query(Scratch& scratch, std::size_t at, const float* query) const {
   const std::size_t width = shape_.head_width(), size = shape_.head_dim;
-  const std::size_t at = row * shape_.heads + head;
   const float scale = 1.0f / std::sqrt(static_cast<float>(size));
-  float* const to = &queries_[at * width];
+  float* const to = &scratch.queries[at * width];
   for (std::size_t i = 0; i < size; ++i) to[i] = query[i] * scale;
   std::fill(to + size, to + width, 0.0f);
   if (type_ == KVType::floats) return;
-  query_scales_[at] = word_math().quantise(to, width, query_limit, &query_words_[at * width]);
+  scratch.query_scales[at] =
+      word_math().quantise(to, width, query_limit, &scratch.query_words[at * width]);
 }
 
 // Gives the thread its share of all heads, in calls over one head of keys and values.
@@ -56,7 +55,7 @@ void Attention::share_out(const std::vector<Group>& groups, std::size_t thread) 
   const std::size_t size = shape_.group();
   std::vector<Heads>& work = scratch_[thread].work;
   work.clear();
-  std::size_t start = 0;
+  std::size_t start = 0, query = 0;
   for (const Group& group : groups) {
     const std::size_t of_kv_head = group.rows.size() * size;
     const std::size_t end = start + shape_.kv_heads * of_kv_head;
@@ -66,11 +65,11 @@ void Attention::share_out(const std::vector<Group>& groups, std::size_t thread) 
       const std::size_t kv_head = (at - start) / of_kv_head;
       const std::size_t stop = std::min(last, start + (kv_head + 1) * of_kv_head);
       Heads heads{group.kv, kv_head, {}, 0};
-      for (; at < stop && heads.count < most_heads; ++at, ++heads.count) {
+      for (; at < stop && heads.count < most_heads; ++at, ++heads.count, ++query) {
         const std::size_t inside = (at - start) % of_kv_head, rows = group.rows.size();
         const std::size_t head = kv_head * size + inside / rows, local = inside % rows;
         const std::size_t row = group.rows[local];
-        heads.head[heads.count] = {local, row * shape_.heads + head, row, head * shape_.head_dim};
+        heads.head[heads.count] = {local, query, row, head * shape_.head_dim};
       }
       work.push_back(heads);
     }
@@ -87,9 +86,7 @@ std::size_t Attention::end_of(const Heads& heads) {
   return heads.kv->length() + latest + 1;
 }
 
-void Attention::run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
-                    Activations& out) {
-  if (layer == 0) share_out(groups, thread);
+void Attention::run(std::size_t layer, std::size_t thread, Activations& out) {
   for (Heads& heads : scratch_[thread].work) {
     heads.layer = layer;
     attend(heads, scratch_[thread], out);
@@ -121,9 +118,10 @@ void Attention::attend(const Heads& heads, Scratch& scratch, Activations& out) c
   for (std::size_t h = 0; h < heads.count; ++h) {
     const float* const total = &scratch.totals[h * width];
     const Head& head = heads.head[h];
-    float* const to = out.row(head.row) + head.first;
+    float own[most_head_width];
+    float* const to = quantises() ? own : out.row(head.row) + head.first;
     for (std::size_t i = 0; i < shape_.head_dim; ++i) to[i] = total[i] / sums[h];
-    if (quantises()) out.quantise(head.row, head.first, shape_.head_dim);
+    if (quantises()) out.put(head.row, head.first, shape_.head_dim, own);
   }
 }
 

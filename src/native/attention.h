@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include "kv.h"
@@ -29,17 +28,29 @@ class Attention {
   // Makes room for a pass of `rows` rows; call it before the threads begin.
   void prepare(const std::vector<Group>& groups, std::size_t rows);
 
-  // Takes the query of one head of one row, [head_dim]; any thread.
-  void set_query(std::size_t row, std::size_t head, const float* query);
+  // Gives each thread its share of all heads of all rows, for the pass.
+  void share_out(const std::vector<Group>& groups, std::size_t thread);
 
-  // Computes the thread's share of all heads of all rows, to the floats of `out`; makes 8 bits of
-  // them if a head is whole groups.
-  void run(const std::vector<Group>& groups, std::size_t layer, std::size_t thread,
-           Activations& out);
+  // Takes the queries that the thread will attend with: make(row, head, query) writes one,
+  // [head_dim].
+  template <typename Make>
+  void take_queries(std::size_t thread, Make make) {
+    for (const Heads& heads : scratch_[thread].work) {
+      for (std::size_t h = 0; h < heads.count; ++h) {
+        float query[most_head_width];
+        make(heads.head[h].row, heads.head[h].first / shape_.head_dim, query);
+        take_query(scratch_[thread], heads.head[h].query, query);
+      }
+    }
+  }
+
+  // Computes the thread's share and puts it into `out`, or, if a head is not whole groups, writes
+  // it to the floats there, to be quantised once all are done.
+  void run(std::size_t layer, std::size_t thread, Activations& out);
   bool quantises() const { return shape_.head_dim % group_inputs == 0; }
 
  private:
-  // One query head of one row; `query` counts the heads of all rows.
+  // One query head of one row; `query` counts the thread's.
   struct Head {
     std::size_t local;
     std::size_t query;
@@ -59,6 +70,9 @@ class Attention {
   // A thread's own room.
   struct Scratch {
     std::vector<Heads> work;     // the thread's share of a pass
+    std::vector<float> queries;  // [queries][width]
+    std::vector<Word> query_words;
+    std::vector<float> query_scales;
     std::vector<float> scores;   // [heads][longest]
     std::vector<float> totals;   // [heads][width]
     std::vector<float> scales;   // [heads][longest]: of the values
@@ -68,7 +82,7 @@ class Attention {
 
   float* scores(Scratch& scratch, std::size_t h) const { return &scratch.scores[h * longest_]; }
 
-  void share_out(const std::vector<Group>& groups, std::size_t thread);
+  void take_query(Scratch& scratch, std::size_t at, const float* query) const;
   void attend(const Heads& heads, Scratch& scratch, Activations& out) const;
   void score_floats(const Heads& heads, Scratch& scratch) const;
   void score_words(const Heads& heads, Scratch& scratch) const;
@@ -89,9 +103,6 @@ class Attention {
   KVType type_;
   std::size_t heads_ = 0;    // of all rows
   std::size_t longest_ = 0;  // room for the scores of one head
-  std::vector<float> queries_;  // [rows][heads][width]
-  std::vector<Word> query_words_;
-  std::vector<float> query_scales_;
   std::vector<Scratch> scratch_;
 };
 

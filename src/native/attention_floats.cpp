@@ -11,7 +11,7 @@ void Attention::score_floats(const Heads& heads, Scratch& scratch) const {
   const float* queries[most_heads];
   float* out[most_heads];
   for (std::size_t h = 0; h < heads.count; ++h) {
-    queries[h] = &queries_[heads.head[h].query * width];
+    queries[h] = &scratch.queries[heads.head[h].query * width];
   }
   for (std::size_t first = 0; first < end_of(heads); first += lanes) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;

@@ -28,8 +28,8 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
   float scales[most_heads];
   float* out[most_heads];
   for (std::size_t h = 0; h < heads.count; ++h) {
-    queries[h] = &query_words_[heads.head[h].query * width];
-    scales[h] = query_scales_[heads.head[h].query];
+    queries[h] = &scratch.query_words[heads.head[h].query * width];
+    scales[h] = scratch.query_scales[heads.head[h].query];
   }
   for (std::size_t first = 0; first < end; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;

@@ -32,7 +32,8 @@ void put(KVSequence& kv, const Heads& keys, const Heads& values, std::size_t fir
     KVPage& page = kv.page(place / page_positions);
     for (std::size_t head = 0; head < kv_heads; ++head) {
       const std::size_t at = ((first + row) * kv_heads + head) * size;
-      page.put(0, head, place % page_positions, keys.data() + at, values.data() + at, size);
+      page.put_key(0, head, place % page_positions, keys.data() + at, size);
+      page.put_value(0, head, place % page_positions, values.data() + at, size);
     }
   }
 }
@@ -79,13 +80,16 @@ void attend_to(const Heads& queries, const Heads& keys, const Heads& values,
   std::iota(groups[0].rows.begin(), groups[0].rows.end(), std::size_t{0});
   Attention attention(shape, type, threads);
   attention.prepare(groups, rows);
-  for (std::size_t i = 0; i < rows * heads; ++i) {
-    attention.set_query(i / heads, i % heads, queries.data() + i * size);
-  }
   Activations attended;
-  attended.resize(rows, shape.query_width());
+  attended.resize(rows, shape.query_width(), true);
   ThreadPool pool(threads);
-  pool.run([&](std::size_t thread) { attention.run(groups, 0, thread, attended); });
+  pool.run([&](std::size_t thread) {
+    attention.share_out(groups, thread);
+    attention.take_queries(thread, [&](std::size_t row, std::size_t head, float* query) {
+      std::copy_n(queries.data() + (row * heads + head) * size, size, query);
+    });
+    attention.run(0, thread, attended);
+  });
   for (std::size_t row = 0; row < rows; ++row) {
     std::copy_n(attended.row(row), shape.query_width(), out + row * shape.query_width());
   }

@@ -21,6 +21,7 @@ namespace forerun {
 namespace {
 
 using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Factors = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void make_matrix(Matrix* self, const std::string& type_name, const Bytes& data,
@@ -43,26 +44,29 @@ Result owned(std::unique_ptr<float[]> values, std::initializer_list<std::size_t>
 }
 
 auto product_of(const Matrix& w, const Rows& x, std::size_t first_panel,
-                const std::optional<std::size_t>& last_panel) {
+                const std::optional<std::size_t>& last_panel,
+                const std::optional<Factors>& factors) {
   if (x.shape(1) != w.inputs()) throw std::invalid_argument("Rows and matrix differ in length.");
   const std::size_t rows = x.shape(0);
+  if (factors && factors->size() != rows) throw std::invalid_argument("Each row has one factor.");
   std::unique_ptr<float[]> out(new float[rows * w.outputs()]());
   {
     const Released released;
     Activations activations;
-    activations.resize(rows, w.inputs());
+    activations.resize(rows, w.inputs(), true);
     for (std::size_t row = 0; row < rows; ++row) {
-      std::copy_n(x.data() + row * w.inputs(), w.inputs(), activations.row(row));
-      activations.quantise(row);
+      activations.put(row, 0, w.inputs(), x.data() + row * w.inputs());
     }
-    multiply(w, activations, first_panel, last_panel.value_or(w.panels()), out.get(), w.outputs());
+    const Results to{out.get() + first_panel * panel_outputs, w.outputs(),
+                     factors ? factors->data() : nullptr};
+    multiply(w, activations, first_panel, last_panel.value_or(w.panels()), to);
   }
   return owned<nb::ndarray<nb::numpy, float, nb::ndim<2>>>(std::move(out), {rows, w.outputs()});
 }
 
 auto row_of(const Matrix& w, std::size_t output) {
   std::unique_ptr<float[]> out(new float[w.inputs()]);
-  dequantise_row(w, output, out.get());
+  dequantise(w, output, 0, w.inputs(), out.get());
   return owned<nb::ndarray<nb::numpy, float, nb::ndim<1>>>(std::move(out), {w.inputs()});
 }
 
@@ -78,9 +82,10 @@ void bind_matrix(nb::module_& m) {
       .def_prop_ro("bytes", &Matrix::bytes, "What a pass reads.")
       .def("dequantise_row", &row_of, "output"_a, "One row, float32 [inputs].");
   m.def("multiply", &product_of, "matrix"_a, "x"_a.noconvert(), "first_panel"_a = 0,
-        "last_panel"_a = nb::none(),
-        "Rows x, float32 [M, inputs], times the matrix: float32 [M, outputs]. The outputs of other "
-        "panels than [first_panel, last_panel) are zeros.");
+        "last_panel"_a = nb::none(), "factors"_a.noconvert() = nb::none(),
+        "Rows x, float32 [M, inputs], times the matrix, each row then times its factor, float32 "
+        "[M]: float32 [M, outputs]. The outputs of other panels than [first_panel, last_panel) are "
+        "zeros.");
 }
 
 }  // namespace forerun

@@ -104,14 +104,12 @@ KVPage::Words KVPage::words(std::size_t layer, std::size_t head_index) {
   return {keys, values, scales, scales + page_positions};
 }
 
-void KVPage::put(std::size_t layer, std::size_t head, std::size_t place, const float* key,
-                 const float* value, std::size_t size) {
+void KVPage::put_key(std::size_t layer, std::size_t head, std::size_t place, const float* key,
+                     std::size_t size) {
   const std::size_t width = shape_.width;
   if (shape_.type == KVType::floats) {
-    const Floats to = floats(layer, head);
-    float* const keys = to.keys + key_floats(place, width);
+    float* const keys = floats(layer, head).keys + key_floats(place, width);
     for (std::size_t i = 0; i < size; ++i) keys[i * lanes] = key[i];
-    std::memcpy(to.values + place * width, value, size * sizeof(float));
     return;
   }
   const Words to = words(layer, head);
@@ -121,6 +119,17 @@ void KVPage::put(std::size_t layer, std::size_t head, std::size_t place, const f
   for (std::size_t i = 0; i < width; i += 2) {
     std::memcpy(keys + i * lanes, stored + i, 2 * sizeof(Word));
   }
+}
+
+void KVPage::put_value(std::size_t layer, std::size_t head, std::size_t place, const float* value,
+                       std::size_t size) {
+  const std::size_t width = shape_.width;
+  if (shape_.type == KVType::floats) {
+    std::memcpy(floats(layer, head).values + place * width, value, size * sizeof(float));
+    return;
+  }
+  const Words to = words(layer, head);
+  Word stored[most_head_width];
   to.value_scales[place] = quantise(value, size, value_limit, stored);
   Word* const values = to.values + value_words(place, width);
   for (std::size_t i = 0; i < width; ++i) values[2 * i] = stored[i];

@@ -54,9 +54,11 @@ class KVPage {
   Floats floats(std::size_t layer, std::size_t head);
   Words words(std::size_t layer, std::size_t head);
 
-  // Writes `size` components of one position of one head; the rest of `width` stays zero.
-  void put(std::size_t layer, std::size_t head, std::size_t place, const float* key,
-           const float* value, std::size_t size);
+  // Write `size` components of one position of one head; the rest of `width` stays zero.
+  void put_key(std::size_t layer, std::size_t head, std::size_t place, const float* key,
+               std::size_t size);
+  void put_value(std::size_t layer, std::size_t head, std::size_t place, const float* value,
+                 std::size_t size);
 
   // Takes `count` positions in all layers from another page, or from behind in the same one; here
   // and there within one part.

@@ -148,20 +148,23 @@ void dequantise_group(const LayoutTraits& traits, const std::uint8_t* values,
 
 }  // namespace
 
-void dequantise_row(const Matrix& w, std::size_t output, float* out) {
-  if (output >= w.outputs()) {
-    throw std::out_of_range("The matrix has no output " + std::to_string(output) + ".");
+void dequantise(const Matrix& w, std::size_t output, std::size_t first, std::size_t last,
+                float* out) {
+  if (output >= w.outputs() || last > w.inputs()) {
+    throw std::out_of_range("The matrix has no output " + std::to_string(output) +
+                            " of so many inputs.");
   }
   const std::size_t lane = output % panel_outputs;
   const std::uint8_t* weights = w.panel(output / panel_outputs);
   if (!is_quantised(w.layout())) {
-    for (std::size_t input = 0; input < w.inputs(); ++input) {
-      out[input] = packed_float(w.layout(), weights, input * panel_outputs + lane);
+    for (std::size_t input = first; input < last; ++input) {
+      *out++ = packed_float(w.layout(), weights, input * panel_outputs + lane);
     }
     return;
   }
   const LayoutTraits traits = traits_of(w.layout());
-  for (std::size_t group = 0; group < w.inputs() / group_inputs; ++group, out += group_inputs) {
+  for (std::size_t group = first / group_inputs; group < last / group_inputs;
+       ++group, out += group_inputs) {
     const std::uint8_t* block = weights + group / traits.block_groups * traits.block_bytes;
     const std::size_t index = group % traits.block_groups;
     dequantise_group(traits, block + traits.block_scale_bytes + index * traits.group_bytes,

@@ -10,6 +10,8 @@ namespace forerun {
 // More rows go over the weights anew.
 constexpr std::size_t tiles_at_once = 16;
 
+constexpr float ones[tile_rows] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 const Kernels& kernels() {
 #ifdef FORERUN_X86
   switch (instruction_set()) {
@@ -22,11 +24,13 @@ const Kernels& kernels() {
 }
 
 void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
-              std::size_t last_panel, float* out, std::size_t stride,
-              const std::uint8_t* next) {
+              std::size_t last_panel, const Results& to, const std::uint8_t* next) {
   if (w.inputs() != x.inputs()) throw std::invalid_argument("Rows and matrix differ in length.");
   if (first_panel > last_panel || last_panel > w.panels()) {
     throw std::invalid_argument("The matrix has no such panels.");
+  }
+  if (!is_quantised(w.layout()) && !x.keeps_floats()) {
+    throw std::invalid_argument("The floats of the rows are not there.");
   }
   const auto& product = kernels().product[static_cast<std::size_t>(w.layout())];
   // What does not change from panel to panel is written once. Numbers that are copied in wider
@@ -37,12 +41,13 @@ void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
     const std::size_t tiles = std::min(tiles_at_once, x.tiles() - first);
     for (std::size_t i = 0; i < tiles; ++i) {
       parts[i].inputs = w.inputs();
-      parts[i].stride = stride;
+      parts[i].stride = to.stride;
+      parts[i].factors = to.factors == nullptr ? ones : to.factors + (first + i) * tile_rows;
       x.describe(first + i, parts[i].x);
     }
-    float* const to = out + first * tile_rows * stride;
+    float* const out = to.out + first * tile_rows * to.stride;
     for (std::size_t panel = first_panel; panel < last_panel; ++panel) {
-      const std::size_t first_output = panel * panel_outputs;
+      const std::size_t output = panel * panel_outputs;
       const std::uint8_t* const weights = w.panel(panel);
       // To fetch what is there already costs next to nothing.
       const std::uint8_t* const after = next == nullptr ? weights : next;
@@ -50,8 +55,8 @@ void multiply(const Matrix& w, const Activations& x, std::size_t first_panel,
         PanelProduct& part = parts[i];
         part.weights = weights;
         part.next = panel + 1 < last_panel ? weights + w.panel_bytes() : after;
-        part.outputs = std::min(panel_outputs, w.outputs() - first_output);
-        part.out = to + i * tile_rows * stride + first_output;
+        part.outputs = std::min(panel_outputs, w.outputs() - output);
+        part.out = out + i * tile_rows * to.stride + (panel - first_panel) * panel_outputs;
         product[part.x.rows](part);
       }
     }

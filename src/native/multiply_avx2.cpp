@@ -45,9 +45,10 @@ inline void added_now(__m256i& sum) { asm("" : "+x"(sum)); }
 template <int R>
 inline void store(const Block& b, const __m256* totals) {
   for (int r = 0; r < R; ++r) {
-    float* out = b.p.out + (b.first_row + static_cast<std::size_t>(r)) * b.p.stride;
+    const std::size_t row = b.first_row + static_cast<std::size_t>(r);
+    float* out = b.p.out + row * b.p.stride;
     float lanes[half_outputs];
-    _mm256_storeu_ps(lanes, totals[r]);
+    _mm256_storeu_ps(lanes, _mm256_mul_ps(totals[r], _mm256_set1_ps(b.p.factors[row])));
     for (std::size_t i = 0; i < half_outputs && b.first_output + i < b.p.outputs; ++i) {
       out[b.first_output + i] = lanes[i];
     }
@@ -174,7 +175,7 @@ inline __m256 scales_at(const std::uint8_t* halves, const std::uint8_t* factors)
 template <Layout layout, std::size_t part, int R>
 inline void add_part(const Block& b, const Group& group, __m256* totals) {
   constexpr LayoutTraits traits = traits_of(layout);
-  const std::size_t at = group.index * b.p.x.rows + b.first_row;
+  const std::size_t at = group.index * b.p.x.stride + b.first_row;
   __m256i sums[R];
   sum_part<layout, part, R>(b, group, sums);
   const __m256 scales = scales_at<layout>(group.halves, group.factors + panel_outputs * part);
@@ -214,7 +215,7 @@ void quantised(const Block& b) {
     if constexpr (traits.has_minimum) {
       const __m256 minima =
           scales_at<layout>(group.halves + 2 * panel_outputs, group.factors + panel_outputs);
-      const float* sums = b.p.x.scaled_sums + i * b.p.x.rows + b.first_row;
+      const float* sums = b.p.x.scaled_sums + i * b.p.x.stride + b.first_row;
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
         totals[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(sums[r]), totals[r]);

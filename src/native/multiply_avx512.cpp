@@ -24,12 +24,17 @@ inline __m512 widen(const std::uint8_t* halves) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
 }
 
+// From a group's numbers to the next one's.
+template <int R>
+constexpr std::size_t stride = group_numbers(R);
+
 template <int R>
 inline void store(const PanelProduct& p, const __m512* totals) {
   const auto wanted = static_cast<__mmask16>((1u << p.outputs) - 1);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    _mm512_mask_storeu_ps(p.out + static_cast<std::size_t>(r) * p.stride, wanted, totals[r]);
+    const __m512 result = _mm512_mul_ps(totals[r], _mm512_set1_ps(p.factors[r]));
+    _mm512_mask_storeu_ps(p.out + static_cast<std::size_t>(r) * p.stride, wanted, result);
   }
 }
 
@@ -62,9 +67,10 @@ inline void sum_part(const std::uint8_t* chunks, const std::int8_t* x, __m512i* 
 template <Layout layout, std::size_t part, int R>
 inline void start(const ActivationTile& x, std::size_t group, __m512i* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
-  const std::int32_t* starts = traits.parts == 2   ? x.starts_16 + (2 * group + part) * R
-                               : traits.offset == 8 ? x.starts_4 + group * R
-                                                    : x.starts_8 + group * R;
+  const std::int32_t* starts = traits.parts == 2   ? x.starts_16 + part * R
+                               : traits.offset == 8 ? x.starts_4
+                                                    : x.starts_8;
+  starts += group * stride<R>;
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) sums[r] = _mm512_set1_epi32(traits.offset == 0 ? 0 : starts[r]);
 }
@@ -121,7 +127,7 @@ inline void add_part(const PanelProduct& p, const Group& group, __m512* totals) 
   const __m512 scales = scales_at<layout>(group.halves, group.factors + panel_outputs * part);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[group.index * R + r]));
+    const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(p.x.scales[group.index * stride<R> + r]));
     totals[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(sums[r]), totals[r]);
   }
 }
@@ -140,7 +146,7 @@ void quantised(const PanelProduct& p) {
     if constexpr (traits.has_minimum) {
       const __m512 minima =
           scales_at<layout>(group.halves + 2 * panel_outputs, group.factors + panel_outputs);
-      const float* sums = p.x.scaled_sums + i * R;
+      const float* sums = p.x.scaled_sums + i * stride<R>;
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         totals[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(sums[r]), totals[r]);

@@ -22,17 +22,16 @@ struct PanelProduct {
   ActivationTile x;
   float* out;  // of the tile's first row and the panel's first output
   std::size_t stride;
+  const float* factors;  // of the tile's rows
 };
 
 // Where the groups of one row go: those of one tile, at the place of the row in it.
 struct QuantisedRow {
   std::int8_t* values;
-  float* scales;
-  float* scaled_sums;
-  std::int32_t* starts_4;
-  std::int32_t* starts_8;
-  std::int32_t* starts_16;
-  std::size_t rows;  // of the tile
+  float* scales;         // and, `rows` behind, scaled sums
+  std::int32_t* starts;  // of 4 bits; then, each `rows` behind, of 8, and of the halves
+  std::size_t rows;      // of the tile
+  std::size_t stride;    // from a group's numbers to the next one's
 };
 
 struct Kernels {

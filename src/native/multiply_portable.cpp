@@ -89,7 +89,7 @@ template <Layout layout>
                                                 std::size_t group, std::size_t part,
                                                 std::int32_t* sums) {
   constexpr LayoutTraits traits = traits_of(layout);
-  const std::size_t at = group * p.x.rows + row;
+  const std::size_t at = group * p.x.stride + row;
   const std::int8_t* x = p.x.values + group * group_inputs * p.x.rows + 4 * row;
   const std::uint8_t* block = p.weights + group / traits.block_groups * traits.block_bytes;
   const std::uint8_t* chunks =
@@ -97,7 +97,7 @@ template <Layout layout>
   std::int32_t start = 0;
   if (traits.offset == 8) start = p.x.starts_4[at];
   if (traits.offset == 128) start = p.x.starts_8[at];
-  if (traits.parts == 2) start = p.x.starts_16[(2 * group + part) * p.x.rows + row];
+  if (traits.parts == 2) start = p.x.starts_16[at + part * p.x.rows];
   for (std::size_t i = 0; i < panel_outputs; ++i) sums[i] = start;
   if constexpr (traits.bits == 4) {
     add_4(chunks, x, p.x.rows, sums);
@@ -107,13 +107,18 @@ template <Layout layout>
   }
 }
 
+void store(const PanelProduct& p, std::size_t row, const float* totals) {
+  float* const out = p.out + row * p.stride;
+  for (std::size_t i = 0; i < p.outputs; ++i) out[i] = totals[i] * p.factors[row];
+}
+
 template <Layout layout>
 void quantised(const PanelProduct& p) {
   constexpr LayoutTraits traits = traits_of(layout);
   for (std::size_t row = 0; row < p.x.rows; ++row) {
     float totals[panel_outputs] = {};
     for (std::size_t group = 0; group < p.inputs / group_inputs; ++group) {
-      const std::size_t at = group * p.x.rows + row;
+      const std::size_t at = group * p.x.stride + row;
       const GroupScales scales = group_scales<layout>(p.weights, group);
       for (std::size_t part = 0; part < traits.parts; ++part) {
         std::int32_t sums[panel_outputs];
@@ -127,7 +132,7 @@ void quantised(const PanelProduct& p) {
         totals[i] = std::fma(scales.of[1][i], p.x.scaled_sums[at], totals[i]);
       }
     }
-    for (std::size_t i = 0; i < p.outputs; ++i) p.out[row * p.stride + i] = totals[i];
+    store(p, row, totals);
   }
 }
 
@@ -149,7 +154,7 @@ void floats(const PanelProduct& p) {
                              totals[i]);
       }
     }
-    for (std::size_t i = 0; i < p.outputs; ++i) p.out[row * p.stride + i] = totals[i];
+    store(p, row, totals);
   }
 }
 

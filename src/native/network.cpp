@@ -27,7 +27,6 @@ Product::Product(std::vector<Matrix> parts) : parts_(std::move(parts)) {
   for (const Matrix& part : parts_) {
     demand(part.inputs() == inputs(), "matrices of different inputs");
     outputs_ += part.outputs();
-    panels_ += part.panels();
   }
 }
 
@@ -37,49 +36,34 @@ std::size_t Product::bytes() const {
   return total;
 }
 
-const std::uint8_t* Product::panel(std::size_t index) const {
-  auto part = parts_.begin();
-  for (; index >= part->panels(); ++part) index -= part->panels();
-  return part->panel(index);
+const std::uint8_t* Product::first_panel(std::size_t thread, std::size_t threads,
+                                         std::size_t part) const {
+  for (; part < parts_.size(); ++part) {
+    const Share share = columns_of(parts_[part].outputs(), thread, threads);
+    if (share.first < share.last) return parts_[part].panel(share.first / panel_outputs);
+  }
+  return nullptr;
 }
 
-const std::uint8_t* Product::first_panel(std::size_t thread, std::size_t threads) const {
-  const Share share(panels_, thread, threads);
-  return share.first < share.last ? panel(share.first) : nullptr;
-}
-
-void Product::run(const Activations& x, std::size_t thread, std::size_t threads, float* out,
-                  const std::uint8_t* next) const {
-  const Share share(panels_, thread, threads);
-  std::size_t start = 0;
-  for (const Matrix& part : parts_) {
-    const std::size_t end = start + part.panels();
-    const std::size_t first = std::max(share.first, start), last = std::min(share.last, end);
-    if (first < last) {
-      multiply(part, x, first - start, last - start, out, outputs_,
-               last < share.last ? panel(last) : next);
-    }
-    start = end;
-    out += part.outputs();
+void Product::run(const Activations& x, std::size_t thread, std::size_t threads,
+                  const Results* to, const std::uint8_t* next) const {
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    const Share share = columns_of(parts_[part].outputs(), thread, threads);
+    const std::uint8_t* const after = first_panel(thread, threads, part + 1);
+    multiply(parts_[part], x, share.first / panel_outputs,
+             (share.last + panel_outputs - 1) / panel_outputs, to[part],
+             after != nullptr ? after : next);
   }
 }
 
-void Product::run_columns(const Activations& x, std::size_t first, std::size_t last, float* out,
-                          const std::uint8_t* next) const {
-  const std::size_t first_panel = first / panel_outputs;
-  const std::size_t last_panel = (last + panel_outputs - 1) / panel_outputs;
-  for (auto part = parts_.begin(); part != parts_.end(); ++part) {
-    const auto after = part + 1;
-    multiply(*part, x, first_panel, last_panel, out, outputs_,
-             after == parts_.end() ? next : after->panel(first_panel));
-    out += part->outputs();
-  }
+bool Product::has_floats() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Matrix& part) { return !is_quantised(part.layout()); });
 }
 
-bool Product::is_of(std::size_t count, std::size_t outputs) const {
-  return parts_.size() == count &&
-         std::all_of(parts_.begin(), parts_.end(),
-                     [&](const Matrix& part) { return part.outputs() == outputs; });
+bool Product::is_of(std::initializer_list<std::size_t> outputs) const {
+  return std::equal(parts_.begin(), parts_.end(), outputs.begin(), outputs.end(),
+                    [](const Matrix& part, std::size_t size) { return part.outputs() == size; });
 }
 
 void LayerWeights::check(const Shape& shape) const {
@@ -88,11 +72,17 @@ void LayerWeights::check(const Shape& shape) const {
   if (!qkv_bias.empty()) check_vector(qkv_bias, shape.qkv_width());
   if (!q_norm.empty()) check_vector(q_norm, shape.head_dim);
   if (!k_norm.empty()) check_vector(k_norm, shape.head_dim);
-  check_product(qkv, shape.qkv_width(), shape.width);
+  demand(qkv.inputs() == shape.width &&
+             qkv.is_of({shape.query_width(), shape.kv_width(), shape.kv_width()}),
+         "q, k and v have a wrong shape");
   check_product(output, shape.width, shape.query_width());
-  demand(gate_up.inputs() == shape.width && gate_up.is_of(2, shape.inner),
+  demand(gate_up.inputs() == shape.width && gate_up.is_of({shape.inner, shape.inner}),
          "gate and up have a wrong shape");
   check_product(down, shape.width, shape.inner);
+}
+
+bool LayerWeights::has_floats() const {
+  return qkv.has_floats() || output.has_floats() || gate_up.has_floats() || down.has_floats();
 }
 
 std::size_t LayerWeights::bytes() const {
@@ -117,6 +107,12 @@ void Network::check() const {
     demand(layer != nullptr, "no weights");
     layer->check(shape);
   }
+}
+
+bool Network::has_floats() const {
+  return ends->has_floats() ||
+         std::any_of(layers.begin(), layers.end(),
+                     [](const auto& layer) { return layer->has_floats(); });
 }
 
 }  // namespace forerun

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "activations.h"
+#include "columns.h"
 #include "matrix.h"
+#include "multiply.h"
 #include "row_math.h"
 #include "threads.h"
 
@@ -28,6 +31,7 @@ struct Shape {
 
   std::size_t group() const { return heads / kv_heads; }
   std::size_t query_width() const { return heads * head_dim; }
+  std::size_t kv_width() const { return kv_heads * head_dim; }
   std::size_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
   std::size_t head_width() const { return padded(head_dim); }
 };
@@ -45,32 +49,28 @@ class Product {
   std::size_t bytes() const;
   const Matrix& first() const { return parts_.front(); }
 
-  // Writes out[row * outputs() + output], the thread's share of the outputs. `next`, if not null,
-  // is the panel that the thread needs afterwards: it is fetched early.
-  void run(const Activations& x, std::size_t thread, std::size_t threads, float* out,
+  // Writes the thread's columns of each matrix, of the first one to to[0]. `next`, if not null, is
+  // the panel that the thread needs afterwards: it is fetched early.
+  void run(const Activations& x, std::size_t thread, std::size_t threads, const Results* to,
            const std::uint8_t* next) const;
 
-  // Writes the outputs [first, last) of each matrix; whole panels, or `last` is the end.
-  void run_columns(const Activations& x, std::size_t first, std::size_t last, float* out,
-                   const std::uint8_t* next) const;
+  // Where the thread's columns begin, of the matrices from `part` on; null if it has none.
+  const std::uint8_t* first_panel(std::size_t thread, std::size_t threads,
+                                  std::size_t part = 0) const;
 
-  // Where the thread's share begins; null if it has none.
-  const std::uint8_t* first_panel(std::size_t thread, std::size_t threads) const;
+  // Whether it is of matrices of so many outputs.
+  bool is_of(std::initializer_list<std::size_t> outputs) const;
 
-  // Whether it is of `count` matrices of so many outputs each.
-  bool is_of(std::size_t count, std::size_t outputs) const;
+  bool has_floats() const;  // among its weights
 
  private:
-  const std::uint8_t* panel(std::size_t index) const;
-
   std::vector<Matrix> parts_;
   std::size_t outputs_ = 0;
-  std::size_t panels_ = 0;
 };
 
 struct LayerWeights {
   std::vector<float> attention_norm;
-  Product qkv;
+  Product qkv;                  // three matrices
   std::vector<float> qkv_bias;  // empty: none
   std::vector<float> q_norm;    // of each head; empty: none
   std::vector<float> k_norm;
@@ -82,6 +82,7 @@ struct LayerWeights {
 
   // Throws std::invalid_argument if a size is not what the shape asks for.
   void check(const Shape& shape) const;
+  bool has_floats() const;
   std::size_t bytes() const;
 };
 
@@ -92,6 +93,7 @@ struct EndWeights {
 
   const Product& head() const { return own_head ? *own_head : embedding; }
   void check(const Shape& shape) const;
+  bool has_floats() const { return head().has_floats(); }
   std::size_t bytes() const { return head().bytes() + norm.size() * sizeof(float); }
 };
 
@@ -101,6 +103,7 @@ struct Network {
   std::shared_ptr<const EndWeights> ends;
 
   void check() const;
+  bool has_floats() const;  // among the weights
 };
 
 }  // namespace forerun

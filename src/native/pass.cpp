@@ -19,10 +19,6 @@ void demand_below(const std::vector<int>& values, std::size_t limit) {
   }
 }
 
-void reserve(AlignedFloats& floats, std::size_t size) {
-  if (floats.size() < size) floats.resize(size);
-}
-
 }  // namespace
 
 Pass::Pass(Network network, KVType type, std::size_t threads)
@@ -30,10 +26,10 @@ Pass::Pass(Network network, KVType type, std::size_t threads)
       type_(type),
       pool_(threads),
       barrier_(threads),
-      attention_(network_.shape, type, threads),
-      streams_(threads) {
+      attention_(network_.shape, type, threads) {
   if (threads == 0) throw std::invalid_argument("no threads");
   network_.check();
+  keeps_floats_ = network_.has_floats();
 }
 
 KVShape Pass::kv_shape() const {
@@ -116,19 +112,22 @@ void Pass::begin(const Batch& batch) {
   }
   const Shape& shape = network_.shape;
   attention_.prepare(groups_, rows_);
-  for (AlignedFloats& stream : streams_) reserve(stream, rows_ * shape.width);
-  reserve(delta_, rows_ * shape.width);
-  reserve(qkv_, rows_ * shape.qkv_width());
-  reserve(gate_up_, rows_ * 2 * shape.inner);
-  normed_.resize(rows_, shape.width);
-  heads_.resize(rows_, shape.query_width());
-  inner_.resize(rows_, shape.inner);
-  last_.resize(batch.asked.size(), shape.width);
+  const std::size_t count = threads();
+  for (Columns* columns : {&stream_, &delta_}) columns->resize(rows_, shape.width, count);
+  q_.resize(rows_, shape.query_width(), count);
+  for (Columns* columns : {&k_, &v_}) columns->resize(rows_, shape.kv_width(), count);
+  for (Columns* columns : {&gate_, &up_}) columns->resize(rows_, shape.inner, count);
+  normed_.resize(rows_, shape.width, count, keeps_floats_);
+  heads_.resize(rows_, shape.query_width(), keeps_floats_ || !attention_.quantises());
+  inner_.resize(rows_, shape.inner, keeps_floats_);
+  last_.resize(batch.asked.size(), shape.width, count, head(batch).has_floats());
 }
 
 void Pass::work(const Batch& batch, std::size_t thread) {
+  attention_.share_out(groups_, thread);
+  enter(batch, thread);
   for (std::size_t layer = 0; layer < end(batch); ++layer) {
-    enter(batch, layer, thread);
+    keep_hidden(batch, layer, thread);
     attend(batch, layer, thread);
     feed_forward(batch, layer, thread);
     if (is_over_) return;
@@ -136,168 +135,182 @@ void Pass::work(const Batch& batch, std::size_t thread) {
   finish(batch, thread);
 }
 
-// Completes the stream that enters a layer, and normalises it for q, k and v.
-void Pass::enter(const Batch& batch, std::size_t layer, std::size_t thread) {
-  const Share share(rows_, thread, threads());
+// Makes the thread's columns of the stream of the tokens.
+void Pass::enter(const Batch& batch, std::size_t thread) {
+  const auto [first, last] = stream_.of(thread);
   for (std::size_t row = 0; row < rows_; ++row) {
-    if (layer == 0) {
-      const std::size_t token = index(batch.tokens[row]);
-      dequantise_row(network_.ends->embedding.first(), token, stream(thread, row));
-    } else {
-      add_delta(thread, row);
-    }
-    if (row >= share.first && row < share.last) keep_hidden(batch, layer, thread, row);
-    normalise(thread, row, network_.layers[layer]->attention_norm, normed_, row);
+    dequantise(network_.ends->embedding.first(), index(batch.tokens[row]), first, last,
+               stream_.row(thread, row));
   }
-  barrier_.wait();
 }
 
-void Pass::add_delta(std::size_t thread, std::size_t row) {
-  const std::size_t width = network_.shape.width;
-  row_math().add(&delta_[row * width], width, stream(thread, row));
+// Adds what a block has made to the thread's columns of the stream.
+void Pass::add_delta(std::size_t thread) {
+  row_math().add(delta_.row(thread, 0), rows_ * delta_.stride(thread), stream_.row(thread, 0));
 }
 
-// Normalises the thread's columns of a row of the stream. Threads that each did some of the rows
-// would write to the same cache lines, because rows that are multiplied lie interleaved.
-void Pass::normalise(std::size_t thread, std::size_t row, const std::vector<float>& weight,
-                     Activations& to, std::size_t to_row) {
-  const Shape& shape = network_.shape;
-  const auto [first, last] = columns(shape.width, thread);
-  if (first >= last) return;
-  const float* const x = stream(thread, row);
-  const float factor = row_math().rms_factor(x, shape.epsilon, shape.width);
-  float* const out = to.row(to_row) + first;
-  row_math().scale(x + first, factor, &weight[first], last - first, out);
-  to.quantise(to_row, first, last - first);
+// Puts the thread's columns of the stream where products are made with them.
+void Pass::normalise(std::size_t thread, const std::vector<float>& weight) {
+  for (std::size_t row = 0; row < rows_; ++row) put_normed(thread, row, weight, normed_, row);
+}
+
+void Pass::put_normed(std::size_t thread, std::size_t row, const std::vector<float>& weight,
+                      NormedRows& to, std::size_t to_row) {
+  to.put(thread, to_row, stream_.row(thread, row), weight.data() + stream_.of(thread).first);
+}
+
+// Where a product writes the thread's columns.
+Results Pass::to(Columns& columns, std::size_t thread, const float* factors) const {
+  return {columns.row(thread, 0), columns.stride(thread), factors};
 }
 
 void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
   const LayerWeights& weights = *network_.layers[layer];
-  weights.qkv.run(normed_, thread, threads(), qkv_.data(),
+  normalise(thread, weights.attention_norm);
+  barrier_.wait();
+  const float* const factors = normed_.factors(thread, network_.shape.epsilon);
+  const Results qkv[] = {to(q_, thread, factors), to(k_, thread, factors), to(v_, thread, factors)};
+  weights.qkv.run(normed_.rows(), thread, threads(), qkv,
                   weights.output.first_panel(thread, threads()));
   barrier_.wait();
   split_heads(batch, layer, thread);
   barrier_.wait();
-  attention_.run(groups_, layer, thread, heads_);
+  attention_.run(layer, thread, heads_);
   barrier_.wait();
   if (!attention_.quantises()) {
     const Share share(rows_, thread, threads());
     for (std::size_t row = share.first; row < share.last; ++row) heads_.quantise(row);
     barrier_.wait();
   }
-  weights.output.run(heads_, thread, threads(), delta_.data(),
-                     weights.gate_up.first().panel(columns(network_.shape.inner, thread).first / panel_outputs));
-  barrier_.wait();
+  const Results delta = to(delta_, thread);
+  weights.output.run(heads_, thread, threads(), &delta,
+                     weights.gate_up.first_panel(thread, threads()));
+  add_delta(thread);
 }
 
 void Pass::feed_forward(const Batch& batch, std::size_t layer, std::size_t thread) {
   const LayerWeights& weights = *network_.layers[layer];
-  for (std::size_t row = 0; row < rows_; ++row) {
-    add_delta(thread, row);
-    normalise(thread, row, weights.inner_norm, normed_, row);
-  }
+  normalise(thread, weights.inner_norm);
   barrier_.wait();
   gate(weights, thread);
+  if (thread == 0 && batch.is_over && batch.is_over()) is_over_ = true;
   barrier_.wait();
   const bool is_last = layer + 1 == end(batch);
   const Product& next = is_last ? head(batch) : network_.layers[layer + 1]->qkv;
-  weights.down.run(inner_, thread, threads(), delta_.data(), next.first_panel(thread, threads()));
-  if (thread == 0 && batch.is_over && batch.is_over()) is_over_ = true;
-  barrier_.wait();
-}
-
-// The thread's part of `count` columns, whole groups.
-Share Pass::columns(std::size_t count, std::size_t thread) const {
-  Share share((count + group_inputs - 1) / group_inputs, thread, threads());
-  share.first *= group_inputs;
-  share.last = std::min(share.last * group_inputs, count);
-  return share;
+  const Results delta = to(delta_, thread);
+  weights.down.run(inner_, thread, threads(), &delta, next.first_panel(thread, threads()));
+  add_delta(thread);
 }
 
 // The thread's columns of gate and up, and of what becomes of them.
 void Pass::gate(const LayerWeights& weights, std::size_t thread) {
-  const std::size_t inner = network_.shape.inner;
-  const auto [first, last] = columns(inner, thread);
-  if (first >= last) return;
-  weights.gate_up.run_columns(normed_, first, last, gate_up_.data(),
-                              weights.down.first_panel(thread, threads()));
-  for (std::size_t row = 0; row < rows_; ++row) {
-    const float* const gate = &gate_up_[row * 2 * inner + first];
-    row_math().silu_gate(gate, gate + inner, last - first, inner_.row(row) + first);
-    inner_.quantise(row, first, last - first);
+  const auto [first, last] = gate_.of(thread);
+  const float* const factors = normed_.factors(thread, network_.shape.epsilon);
+  const Results gate_up[] = {to(gate_, thread, factors), to(up_, thread, factors)};
+  weights.gate_up.run(normed_.rows(), thread, threads(), gate_up,
+                      weights.down.first_panel(thread, threads()));
+  for (std::size_t row = 0; row < rows_ && first < last; ++row) {
+    float* const gate = gate_.row(thread, row);
+    row_math().silu_gate(gate, up_.row(thread, row), last - first, gate);
+    inner_.put(row, first, last - first, gate);
   }
 }
 
 void Pass::finish(const Batch& batch, std::size_t thread) {
-  const Share share(rows_, thread, threads());
-  for (std::size_t row = 0; row < rows_; ++row) {
-    add_delta(thread, row);
-    if (row >= share.first && row < share.last) {
-      keep_hidden(batch, end(batch), thread, row);
-    }
-  }
+  keep_hidden(batch, end(batch), thread);
   for (std::size_t i = 0; i < batch.asked.size(); ++i) {
-    normalise(thread, index(batch.asked[i]), network_.ends->norm, last_, i);
+    put_normed(thread, index(batch.asked[i]), network_.ends->norm, last_, i);
   }
-  barrier_.wait();
   if (batch.asked.empty()) return;
-  head(batch).run(last_, thread, threads(), batch.logits, nullptr);
+  barrier_.wait();
+  const Product& head = this->head(batch);
+  const std::size_t vocab = head.outputs(), first = columns_of(vocab, thread, threads()).first;
+  const Results logits{batch.logits + first, vocab,
+                       last_.factors(thread, network_.shape.epsilon)};
+  head.run(last_.rows(), thread, threads(), &logits, nullptr);
 }
 
 const Product& Pass::head(const Batch& batch) const {
   return batch.head != nullptr ? *batch.head : network_.ends->head();
 }
 
-void Pass::keep_hidden(const Batch& batch, std::size_t layer, std::size_t thread,
-                       std::size_t row) {
-  const std::size_t width = network_.shape.width;
+// Copies the thread's columns of the stream, if hidden states before the layer are wanted.
+void Pass::keep_hidden(const Batch& batch, std::size_t layer, std::size_t thread) {
   for (std::size_t i = 0; i < batch.layers.size(); ++i) {
     if (index(batch.layers[i]) != layer) continue;
-    std::memcpy(batch.hidden[i] + row * width, stream(thread, row), width * sizeof(float));
+    for (std::size_t row = 0; row < rows_; ++row) {
+      float* const hidden = batch.hidden[i] + row * network_.shape.width;
+      std::copy_n(stream_.row(thread, row), stream_.stride(thread),
+                  hidden + stream_.of(thread).first);
+    }
   }
 }
 
-// Makes queries of q, and pending keys and values of k and v: these cost three times as much.
+// Makes the queries that the thread will attend with, and its part of the pending keys and values.
 void Pass::split_heads(const Batch& batch, std::size_t layer, std::size_t thread) {
-  const Shape& shape = network_.shape;
-  // By heads first: threads then write to different cache lines of a page.
-  const std::size_t queries = shape.heads * rows_, cost = 3;
-  const Share share(queries + cost * shape.kv_heads * rows_, thread, threads());
-  const auto place = [&](std::size_t part) {
-    return part < queries ? part : queries + (part - queries + cost - 1) / cost;
-  };
-  for (std::size_t i = place(share.first); i < place(share.last); ++i) {
-    place_head(batch, layer, i / rows_, i % rows_);
+  const std::size_t size = network_.shape.head_dim;
+  attention_.take_queries(thread, [&](std::size_t row, std::size_t head, float* query) {
+    q_.copy(row, head * size, size, query);
+    finish_head(batch, *network_.layers[layer], head, row, query);
+  });
+  // Rows last: what one thread writes then lies apart from what others write.
+  const Share share(2 * network_.shape.kv_heads * rows_, thread, threads());
+  for (std::size_t i = share.first; i < share.last; ++i) {
+    const std::size_t half = i / rows_, row = i % rows_;
+    if (half % 2 == 0) {
+      keep_key(batch, layer, half / 2, row);
+    } else {
+      keep_value(batch, layer, half / 2, row);
+    }
   }
 }
 
-void Pass::place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row) {
+// Gives a head of a row's queries or, behind these, keys its bias, norm and turn.
+void Pass::finish_head(const Batch& batch, const LayerWeights& weights, std::size_t head,
+                       std::size_t row, float* values) const {
   const Shape& shape = network_.shape;
-  const LayerWeights& weights = *network_.layers[layer];
   const std::size_t size = shape.head_dim;
-  const bool is_query = head < shape.heads;
-  float* const from = &qkv_[row * shape.qkv_width() + head * size];
-  if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[head * size], size, from);
-  const std::vector<float>& norm = is_query ? weights.q_norm : weights.k_norm;
+  if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[head * size], size, values);
+  const std::vector<float>& norm = head < shape.heads ? weights.q_norm : weights.k_norm;
   if (!norm.empty()) {
-    const float factor = row_math().rms_factor(from, shape.epsilon, size);
-    row_math().scale(from, factor, norm.data(), size, from);
+    const float factor = row_math().rms_factor(values, shape.epsilon, size);
+    row_math().scale(values, factor, norm.data(), size, values);
   }
   if (weights.turns) {
     const std::size_t at = index(batch.positions[row]) * shape.pairs;
-    turn(from, cosines_.data() + at, sines_.data() + at);
+    turn(values, cosines_.data() + at, sines_.data() + at);
   }
-  if (is_query) {
-    attention_.set_query(row, head, from);
-    return;
+}
+
+// Puts a pending key where attention finds it.
+void Pass::keep_key(const Batch& batch, std::size_t layer, std::size_t kv_head, std::size_t row) {
+  const std::size_t size = network_.shape.head_dim;
+  float key[most_head_width];
+  k_.copy(row, kv_head * size, size, key);
+  finish_head(batch, *network_.layers[layer], network_.shape.heads + kv_head, row, key);
+  const auto [page, place] = pending(batch, row);
+  page->put_key(layer, kv_head, place, key, size);
+}
+
+void Pass::keep_value(const Batch& batch, std::size_t layer, std::size_t kv_head,
+                      std::size_t row) {
+  const Shape& shape = network_.shape;
+  const std::vector<float>& bias = network_.layers[layer]->qkv_bias;
+  const std::size_t size = shape.head_dim, first = kv_head * size;
+  float value[most_head_width];
+  v_.copy(row, first, size, value);
+  if (!bias.empty()) {
+    row_math().add(&bias[shape.query_width() + shape.kv_width() + first], size, value);
   }
-  float* const value = from + shape.kv_heads * size;
-  const std::size_t value_head = head + shape.kv_heads;
-  if (!weights.qkv_bias.empty()) row_math().add(&weights.qkv_bias[value_head * size], size, value);
+  const auto [page, place] = pending(batch, row);
+  page->put_value(layer, kv_head, place, value, size);
+}
+
+// The page where a row waits, and its place there.
+std::pair<KVPage*, std::size_t> Pass::pending(const Batch& batch, std::size_t row) const {
   KVSequence& kv = *groups_[index(batch.sequence_of[row])].kv;
   const std::size_t place = kv.place(static_cast<int>(local_[row]));
-  kv.page(place / page_positions)
-      .put(layer, head - shape.heads, place % page_positions, from, value, size);
+  return {&kv.page(place / page_positions), place % page_positions};
 }
 
 // Turns the leading pairs of a head (Su et al. 2021, 3.4.2).

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <functional>
+#include <utility>
 #include <vector>
 
-#include "aligned.h"
 #include "attention.h"
+#include "columns.h"
 #include "network.h"
+#include "normed_rows.h"
 #include "threads.h"
 
 namespace forerun {
@@ -51,23 +53,25 @@ class Pass {
   std::size_t end(const Batch& batch) const;
   void begin(const Batch& batch);
   void work(const Batch& batch, std::size_t thread);
-  void enter(const Batch& batch, std::size_t layer, std::size_t thread);
+  Results to(Columns& columns, std::size_t thread, const float* factors = nullptr) const;
+  void enter(const Batch& batch, std::size_t thread);
+  void add_delta(std::size_t thread);
+  void normalise(std::size_t thread, const std::vector<float>& weight);
+  void put_normed(std::size_t thread, std::size_t row, const std::vector<float>& weight,
+                  NormedRows& to, std::size_t to_row);
   void attend(const Batch& batch, std::size_t layer, std::size_t thread);
   void feed_forward(const Batch& batch, std::size_t layer, std::size_t thread);
-  Share columns(std::size_t count, std::size_t thread) const;
-  void add_delta(std::size_t thread, std::size_t row);
   void gate(const LayerWeights& weights, std::size_t thread);
-  void normalise(std::size_t thread, std::size_t row, const std::vector<float>& weight,
-                 Activations& to, std::size_t to_row);
-  float* stream(std::size_t thread, std::size_t row) {
-    return &streams_[thread][row * network_.shape.width];
-  }
   void finish(const Batch& batch, std::size_t thread);
   const Product& head(const Batch& batch) const;
+  void keep_hidden(const Batch& batch, std::size_t layer, std::size_t thread);
   void split_heads(const Batch& batch, std::size_t layer, std::size_t thread);
-  void place_head(const Batch& batch, std::size_t layer, std::size_t head, std::size_t row);
+  void finish_head(const Batch& batch, const LayerWeights& weights, std::size_t head,
+                   std::size_t row, float* values) const;
+  void keep_key(const Batch& batch, std::size_t layer, std::size_t kv_head, std::size_t row);
+  void keep_value(const Batch& batch, std::size_t layer, std::size_t kv_head, std::size_t row);
+  std::pair<KVPage*, std::size_t> pending(const Batch& batch, std::size_t row) const;
   void turn(float* head, const float* cosines, const float* sines) const;
-  void keep_hidden(const Batch& batch, std::size_t layer, std::size_t thread, std::size_t row);
 
   Network network_;
   KVType type_;
@@ -80,12 +84,11 @@ class Pass {
   std::size_t turned_ = 0;
   std::size_t rows_ = 0;
   bool is_over_ = false;
-  // Of each thread, [rows][width]: the residual stream. All threads keep the whole of it, rather
-  // than fetch it from each other.
-  std::vector<AlignedFloats> streams_;
-  // [rows][...]: q, k and v; gate and up; what a block adds to the stream.
-  AlignedFloats qkv_, gate_up_, delta_;
-  Activations normed_, heads_, inner_, last_;
+  bool keeps_floats_;
+  Columns stream_, delta_;  // the residual stream, and what a block adds to it
+  Columns q_, k_, v_, gate_, up_;
+  NormedRows normed_, last_;
+  Activations heads_, inner_;
 };
 
 }  // namespace forerun

@@ -113,12 +113,14 @@ static inline void quantise_group(const float* x, std::size_t group, const Quant
   for (std::size_t i = 0; i < group_inputs; i += 4) {
     std::memcpy(interleaved + i * to.rows, values + i, 4);
   }
-  to.scales[group * to.rows] = scale;
-  to.scaled_sums[group * to.rows] = scale * static_cast<float>(sums.all);
-  to.starts_4[group * to.rows] = -8 * sums.all;
-  to.starts_8[group * to.rows] = -128 * sums.all;
-  to.starts_16[2 * group * to.rows] = -128 * sums.first;
-  to.starts_16[(2 * group + 1) * to.rows] = -128 * (sums.all - sums.first);
+  float* const scales = to.scales + group * to.stride;
+  scales[0] = scale;
+  scales[to.rows] = scale * static_cast<float>(sums.all);
+  std::int32_t* const starts = to.starts + group * to.stride;
+  starts[0] = -8 * sums.all;
+  starts[to.rows] = -128 * sums.all;
+  starts[2 * to.rows] = -128 * sums.first;
+  starts[3 * to.rows] = -128 * (sums.all - sums.first);
 }
 
 static void quantise_row(const float* x, std::size_t groups, const QuantisedRow& to) {

@@ -15,12 +15,20 @@ constexpr std::size_t lanes = 16;
 
 constexpr std::size_t padded(std::size_t count) { return (count + lanes - 1) / lanes * lanes; }
 
+// Rows are cut into parts of so many values, which threads may share out.
+constexpr std::size_t part = 2 * lanes;
+
 // Heads that attend over the same keys and values in one call; each load serves all of them.
 constexpr std::size_t most_heads = 4;
 
 struct RowMath {
   // 1 / sqrt(mean of x * x + epsilon) (Zhang and Sennrich 2019).
   float (*rms_factor)(const float* x, float epsilon, std::size_t n);
+
+  // out = x * weight; squares[i * stride] = sum of x * x over the i-th part of x, the last of what
+  // is left.
+  void (*weigh_parts)(const float* x, const float* weight, std::size_t n, float* out,
+                      float* squares, std::size_t stride);
 
   // out = x * factor * weight; in place is fine.
   void (*scale)(const float* x, float factor, const float* weight, std::size_t n, float* out);

@@ -52,7 +52,7 @@ inline __attribute__((always_inline)) void exponential(Lanes& x) {
   x = p * scale;
 }
 
-float rms_factor(const float* x, float epsilon, std::size_t n) {
+inline __attribute__((always_inline)) float sum_of_squares(const float* x, std::size_t n) {
   Lanes sum{}, value;
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
@@ -61,8 +61,22 @@ float rms_factor(const float* x, float epsilon, std::size_t n) {
   }
   load_some(value, x + i, n - i);
   sum += value * value;
-  const float root = std::sqrt(sum_of(sum) / static_cast<float>(n) + epsilon);
+  return sum_of(sum);
+}
+
+float rms_factor(const float* x, float epsilon, std::size_t n) {
+  const float root = std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + epsilon);
   return 1.0f / root;
+}
+
+void weigh_parts(const float* x, const float* weight, std::size_t n, float* out, float* squares,
+                 std::size_t stride) {
+  std::size_t first = 0;
+  for (; first + part <= n; first += part, squares += stride) {
+    *squares = sum_of_squares(x + first, part);
+  }
+  if (first < n) *squares = sum_of_squares(x + first, n - first);
+  for (std::size_t i = 0; i < n; ++i) out[i] = x[i] * weight[i];
 }
 
 void scale(const float* x, float factor, const float* weight, std::size_t n, float* out) {
@@ -186,7 +200,7 @@ void weigh(const float* const* weights, std::size_t heads, const float* values, 
   }
 }
 
-constexpr RowMath functions{rms_factor, scale, silu_gate, add, scores, exponentials, weigh};
+constexpr RowMath functions{rms_factor, weigh_parts, scale, silu_gate, add, scores, exponentials, weigh};
 
 }  // namespace
 }  // namespace forerun

@@ -145,6 +145,22 @@ def test_panels_are_multiplied_apart(type_name: str, name: str) -> None:
         assert same_bits(part, wanted)
 
 
+@pytest.mark.parametrize("type_name", TYPES)
+@pytest.mark.parametrize("name", SETS)
+def test_a_rows_factor_is_for_all_of_its_outputs_alone(type_name: str, name: str) -> None:
+    """Each product is multiplied by its own row's factor, once and at the end; none is 1."""
+    _native.use_instruction_set(name)
+    inputs = whole_blocks(type_name, 64)
+    native, _ = random_pair(type_name, 41, inputs)
+    for rows in (*range(1, 19), 33):
+        x, factors = normal(rows, inputs, seed=5), normal(rows, seed=6)
+        plain = _native.multiply(native, x)
+        assert same_bits(_native.multiply(native, x, factors=factors), plain * factors[:, None])
+        assert same_bits(_native.multiply(native, x, factors=np.ones_like(factors)), plain)
+    with pytest.raises(ValueError, match="Each row has one factor"):
+        _native.multiply(native, x, factors=factors[1:])
+
+
 @pytest.mark.parametrize("type_name", QUANTISED)
 @pytest.mark.parametrize("byte", [0x00, 0x0F, 0x7F, 0x80, 0x81, 0xF0, 0xFF])
 @pytest.mark.parametrize("sign", [-1, 1])
