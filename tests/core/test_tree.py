@@ -142,3 +142,13 @@ def test_a_deep_chain_is_no_trouble() -> None:
     draft = Draft.chain(range(2000), "test")
     assert draft.depth(1999) == 2000
     assert draft.path(1999) == tuple(range(2000))
+
+
+def test_height_and_breadth_are_those_of_the_longest_path_and_the_widest_place() -> None:
+    """The root's children count, too; nothing drafted has neither."""
+    assert (Draft().height, Draft().breadth) == (0, 0)
+    chain = Draft.chain([1, 2, 3], "test")
+    assert (chain.height, chain.breadth) == (3, 1)
+    assert (Draft((node(5), node(6), node(7))).height, Draft((node(5), node(6))).breadth) == (1, 2)
+    deep = Draft((node(5), node(6, 0), node(7, 1), node(8, 1), node(9, 1)))
+    assert (deep.height, deep.breadth) == (3, 3)

@@ -61,7 +61,7 @@ class Lengths:
         """
         if not len(draft):
             return
-        depth = max(draft.depth(node) for node in range(len(draft)))
+        depth = draft.height
         cost = seconds / depth
         self.cost += (cost - self.cost) * (0.2 if self.cost else 1.0)
         for place in range(min(depth, accepted + 1, LONGEST)):

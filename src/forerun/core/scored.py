@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +69,14 @@ class ScoredDraft:
 
     def _choose(self, line: Sequence[int], noise: Noise, position: int) -> None:
         """Look along a line of nodes, the first of which stands at `position`, in one go."""
-        guesses = [*(self.draft.nodes[node].token for node in line[1:]), None]
+        tokens = [self.draft.nodes[node].token for node in line[1:]]
+        states = list(accumulate(tokens, State.advance, initial=self.state(line[0])))
+        self._states.update(zip(line, states, strict=True))
         places = [
-            Place(node + 1, self.state(node), position + i, guess)
-            for i, (node, guess) in enumerate(zip(line, guesses, strict=True))
+            Place(node + 1, state, position + i, guess)
+            for i, (node, state, guess) in enumerate(
+                zip(line, states, [*tokens, None], strict=True)
+            )
         ]
         chosen = self.warp.choose(self.logits, places, noise)
         for node, place, token in zip(line, places, chosen.tokens, strict=True):

@@ -113,6 +113,16 @@ class Draft:
         return self._depths[node]
 
     @property
+    def height(self) -> int:
+        """How many drafted tokens the longest path has."""
+        return max(self._depths.values())
+
+    @property
+    def breadth(self) -> int:
+        """How many children a node has at most, the root included."""
+        return max(map(len, self._children.values()), default=0)
+
+    @property
     def is_chain(self) -> bool:
         """Whether no node has two children."""
         return all(len(children) == 1 for children in self._children.values())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forerun.control.control import Control
-from forerun.core.tree import ROOT, Draft
+from forerun.core.tree import Draft
 from forerun.drafters.protocol import Drafter, DraftRequest, Guesser
 from forerun.engine.request import AUTO_DRAFT_LENGTH, Request
 from forerun.engine.text import Text
@@ -179,14 +179,12 @@ def _ask(request: Request, length: int, width: int) -> DraftRequest:
 def _check(draft: Draft, request: DraftRequest, drafter: Drafter) -> None:
     """Refuse a draft that would cost more than was asked for, or that can't be scored."""
     _check_tokens(draft, request, drafter)
-    for index in range(len(draft)):
-        if draft.depth(index) > request.length or len(draft.children(index)) > request.width:
-            raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
-    if len(draft.children(ROOT)) > request.width:
+    if draft.height > request.length or draft.breadth > request.width:
         raise EngineError(f"Drafter {drafter.name!r} drafted more than it was asked for.")
 
 
 def _check_tokens(draft: Draft, request: DraftRequest, drafter: Drafter) -> None:
+    most = request.warp.vocab_size
     for node in draft.nodes:
-        if not 0 <= node.token < request.warp.vocab_size:
+        if not 0 <= node.token < most:
             raise EngineError(f"Drafter {drafter.name!r} proposed token {node.token}.")
