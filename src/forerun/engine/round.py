@@ -117,7 +117,7 @@ def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[TokenE
     for node, parent, token, logprob in zip(nodes, before, tokens, log_p, strict=True):
         pushed = request.stop.push(token)
         request.tokens.append(token)
-        request.state = request.state.advance(token) if node is None else scored.state(node)
+        request.state = request.state.advance(token)
         event = TokenEvent(
             request.name,
             len(request.tokens) - len(request.prompt) - 1,
