@@ -15,7 +15,8 @@ import forerun
 from forerun.core.tree import Draft
 from forerun.drafters.grow import grow
 from forerun.drafters.memory import Memoryless
-from forerun.drafters.protocol import Guess
+from forerun.drafters.own import checked
+from forerun.drafters.protocol import NOWHERE, Guess, Guesser
 from forerun.errors import EngineError, OptionError
 from models.tiny_gguf import Tiny
 
@@ -163,3 +164,13 @@ def test_a_wrong_name_beside_it_is_told(path: Path) -> None:
             written(path, nameless)
     with pytest.raises(OptionError, match="no drafter"):
         written(path, Mine)
+
+
+def test_a_drafter_may_know_nothing(path: Path) -> None:
+    """The place for that stays what it is, which spares the others the question."""
+    mine = guessing(1, 0.9, "mine", 0)
+    mine.place = lambda request: NOWHERE  # type: ignore[method-assign]
+    guesser = checked(mine)
+    assert isinstance(guesser, Guesser)
+    assert guesser.place(SimpleNamespace(warp=SimpleNamespace(vocab_size=9))) is NOWHERE  # type: ignore[arg-type]
+    assert written(path, mine, "mine,suffix").token_ids == written(path, mine, "none").token_ids

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Never
 
 from forerun.core.tree import Draft
-from forerun.drafters.protocol import Drafter, DraftRequest, Guess, Guesser, Outcome, Place
+from forerun.drafters.protocol import NOWHERE, Drafter, DraftRequest, Guess, Guesser, Outcome, Place
 from forerun.errors import EngineError, ForerunError
 from forerun.printable import counted
 
@@ -76,7 +76,9 @@ class _OwnGuesser(_Own):
     def place(self, request: DraftRequest) -> Place:
         """Return the root's place, under watch."""
         ask = self._drafter.place  # type: ignore[attr-defined]
-        return _OwnPlace(_asked(self.name, ask, request), self.name, request.warp.vocab_size)
+        place = _asked(self.name, ask, request)
+        size = request.warp.vocab_size
+        return NOWHERE if place is NOWHERE else _OwnPlace(place, self.name, size)
 
 
 class _OwnPlace:

@@ -153,6 +153,8 @@ class Place(Protocol):
 
 
 class _Nowhere:
+    """The place of a drafter that knows nothing here, nor will know anything further on."""
+
     __slots__ = ()
 
     def guesses(self, most: int) -> Sequence[Guess]:
