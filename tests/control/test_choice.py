@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drafters.loop import Text
-from forerun.control.choice import Growth, choose
+from forerun.control.choice import Choice, Growth, choose
 from forerun.control.estimates import Estimates
-from forerun.core.tree import ROOT
+from forerun.core.tree import ROOT, Draft
 from forerun.drafters.protocol import Guess
 from forerun.targets.toy import ToyTarget
 from forerun.theory import optimal_size
@@ -143,3 +143,20 @@ def test_nothing_is_guessed_behind_the_end() -> None:
     table = {(): [(3, 0.9)], (3,): [(4, 0.9)], (3, 4): [(5, 0.9)]}
     (draft,) = choose([growth(table, ends=(4,))], [1.0] * 9, 1.0).drafts
     assert [node.token for node in draft.nodes] == [3, 4]
+
+
+@given(st.lists(st.lists(st.floats(0.01, 0.99), max_size=4), min_size=1, max_size=4), st.data())
+def test_gains_of_texts_add_up_to_the_rounds(
+    reached: list[list[float]], data: st.DataObject
+) -> None:
+    """Tokens more than plain rounds bring in the time; a bare text still pays for asking."""
+    asked = 1.0 + data.draw(st.floats(0, 0.2))
+    extra = data.draw(st.floats(0, 1)) if any(reached) else 0.0
+    texts = len(reached) + 2
+    drafts = [Draft.chain(range(len(chances)), "told") for chances in reached]
+    choice = Choice(drafts, [tuple(chances) for chances in reached], asked + extra)
+    gains = choice.gains(asked, 1.0, texts)
+    round_ = texts + sum(map(sum, reached)) - texts * choice.seconds
+    assert sum(gains) == pytest.approx(round_, abs=1e-9)
+    for draft, gain in zip(drafts, gains, strict=True):
+        assert len(draft) or gain == pytest.approx(-texts * (asked - 1.0) / len(reached))

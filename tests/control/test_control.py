@@ -14,7 +14,7 @@ from forerun.control.control import Control, RoundTimes
 from forerun.control.cost import CostCurve
 from forerun.core.tree import Draft
 from forerun.drafters.memory import Memoryless
-from forerun.drafters.protocol import DraftRequest, Guess, Outcome
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Outcome
 from forerun.targets.toy import ToyTarget
 
 TARGET = ToyTarget.random(9, 2, 1)
@@ -142,11 +142,11 @@ def test_what_is_around_the_pass_counts_too() -> None:
 
 def test_guesses_are_judged_though_nothing_was_drafted() -> None:
     """A drafter that proves right while it is off is switched on."""
-    control = Control(TARGET, Costs(0.85))
+    control = Control(TARGET, Costs(0.75))
     drafter = opened(control)
     tokens = list(LOOP)
     sizes = []
-    for _ in range(60):
+    for _ in range(200):
         request = replace(Text(0, tokens, TARGET, budget=(20, 8)).request(), sequence=0)
         (draft,) = control.choose([(request, drafter)], 1, 0, 16).drafts
         sizes.append(len(draft))
@@ -181,7 +181,7 @@ def test_what_texts_taught_is_forgotten_on_demand() -> None:
 
 
 def test_a_text_in_which_nothing_pays_is_asked_about_less_and_less() -> None:
-    """Down to one round in nine; when a guess pays again, every round."""
+    """Down to one round in seventeen; when a guess pays again, every round."""
     costs = Costs(5.0)
     control = Control(TARGET, costs)
     drafter = opened(control)
@@ -198,11 +198,35 @@ def test_a_text_in_which_nothing_pays_is_asked_about_less_and_less() -> None:
     assert not any(rounds)
     gaps = [after - before for before, after in pairwise(places)]
     assert gaps == sorted(gaps)
-    assert (gaps[0], gaps[-1]) == (1, 9)
+    assert (gaps[0], gaps[-1]) == (1, 17)
     control._curve = CostCurve({1: 1.0, 32: 1.0})
     while len(rounds) < 430:
         rounds.append(len(chosen(control, Counting())))
     assert places[-10:] == list(range(420, 430))
+
+
+def test_rounds_that_pay_must_pay_for_those_asked_in_vain() -> None:
+    """A good guess in ten rounds is not worth ten questions, unless these cost next to nothing."""
+
+    class Seldom(Loop):
+        asked = 0
+
+        def place(self, request):  # type: ignore[no-untyped-def]
+            self.asked += 1
+            return NOWHERE if self.asked % 10 else super().place(request)
+
+    def asked(price: float) -> int:
+        control = Control(TARGET, Costs(0.45))
+        opened(control)
+        for _ in range(300):
+            control.clock(1, 0, 16, RoundTimes(0, price, 1.0, 0, 0))
+        drafter = Seldom()
+        sizes = [len(chosen(control, drafter)) for _ in range(200)]
+        assert any(sizes)
+        return drafter.asked
+
+    assert asked(0.03) < 60
+    assert asked(1e-9) > 150
 
 
 def test_a_node_must_pay_for_all_that_wait_for_it() -> None:

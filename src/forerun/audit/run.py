@@ -89,6 +89,8 @@ def run_audit(
             break
         certificate.left.remove(name)
         done += weight
+        if progress is not None:
+            progress(name, done / whole)
     certificate.seconds = time.perf_counter() - begun
     return certificate
 

@@ -12,6 +12,7 @@ from forerun.audit.identity import CHOSEN, ENDINGS, Cell, Stage, exact_cells, gr
 from forerun.audit.worlds import Letters
 from forerun.core.noise import Noise
 from forerun.drafters.protocol import Drafter
+from forerun.drafters.store import Store
 from forerun.drafters.table import DRAFTERS, DrafterKit, make_drafter
 from forerun.engine.request import Request
 from forerun.models.model import Model
@@ -33,6 +34,7 @@ __all__ = [
 
 _VOCAB, _SMALL_VOCAB = 20, 8  # in the small one, stop strings come soon
 _EOS = _SMALL_VOCAB - 1
+_KEPT = 10_000  # tokens of texts that drafters keep: less than a stage writes, so some are dropped
 _WIDTHS = (1, 3)
 PROMPTS = (
     "one two three one two three one two",
@@ -60,6 +62,11 @@ def drafters_of(kit: DrafterKit) -> Callable[[str], Drafter | None]:
         return made[spec]
 
     return drafter_for
+
+
+def _kit(target: Target, open_draft_model: Callable[[], Target]) -> DrafterKit:
+    """Return what a stage's drafters are made from: later texts may guess from earlier ones."""
+    return DrafterKit(target.vocab_size, open_draft_model, target=target, store=Store(_KEPT))
 
 
 def toy_stage(seed: int = 0, *, max_tokens: int = 45) -> Stage:
@@ -195,7 +202,7 @@ def _stage_of(model: Model, max_tokens: int, prompts: Sequence[tuple[int, ...]])
     return Stage(
         name=model.name,
         target=target,
-        drafter_for=drafters_of(DrafterKit(target.vocab_size, open_draft_model, target=target)),
+        drafter_for=drafters_of(_kit(target, open_draft_model)),
         decoder=lambda tokens: model.tokenizer.detokenizer(after=tokens),
         prompts=prompts,
         max_tokens=max_tokens,

@@ -125,6 +125,22 @@ class Choice:
     reached: list[tuple[float, ...]]
     seconds: float
 
+    def gains(self, asked: float, off: float, texts: float) -> list[float]:
+        """Return, for each text, the tokens that drafting brings, less those that its time would.
+
+        Args:
+            asked: Seconds of the round, had nothing been found worth drafting.
+            off: Had nothing been asked.
+            texts: Of the round, also those that were not asked about.
+        """
+        rate = texts / off  # tokens a second of plain rounds
+        price = rate * (asked - off) / max(len(self.drafts), 1)
+        price_of_node = rate * (self.seconds - asked) / max(sum(map(len, self.drafts)), 1)
+        return [
+            sum(reached) - price - price_of_node * len(draft)
+            for draft, reached in zip(self.drafts, self.reached, strict=True)
+        ]
+
     def among(self, count: int, places: Sequence[int]) -> Choice:
         """Return the choice for `count` texts, of whom those at `places` were asked about."""
         drafts = [_NOTHING] * count

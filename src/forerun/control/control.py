@@ -22,7 +22,7 @@ _MOST_NODES = 31  # of one text
 _GAIN = 0.1
 _TENANTS = 64  # whose experience is kept, those that wrote last
 _BELIEVED = 300.0  # seconds for which a measurement stands
-_PATIENCE, _LONGEST_PAUSE = 4, 8  # rounds in vain for each round of pause
+_PATIENCE, _LONGEST_PAUSE = 2, 16  # rounds in vain for each round of pause
 
 
 class RoundTimes(NamedTuple):
@@ -50,12 +50,14 @@ class _Text:
     estimates: Estimates
     lengths: Lengths = field(default_factory=Lengths)
     growth: Growth | None = None
-    vain: int = 0  # rounds in a row that were asked about, and nothing paid
+    worth: float = 0.0  # tokens that a round brought of late by being asked about, less its price
+    vain: int = 0  # rounds in a row that were asked about while that was not worth it
     pause: int = 0  # rounds that are not asked about before the next that is
 
-    def was_asked(self, size: int) -> None:
-        """Pause the longer, the longer nothing has paid."""
-        self.vain = 0 if size else self.vain + 1
+    def was_asked(self, gain: float) -> None:
+        """Pause the longer, the longer asking has not been worth its price."""
+        self.worth += _GAIN * (gain - self.worth)
+        self.vain = 0 if self.worth > 0 else self.vain + 1
         self.pause = min(self.vain // _PATIENCE, _LONGEST_PAUSE)
 
 
@@ -165,8 +167,9 @@ class Control:
         seconds = (self._rest + self._asking).on(passes) if growths else [off]
         paused = len(asked) - len(growths)
         choice = choose(growths, seconds, off, others + paused)
-        for place, draft in zip(growing, choice.drafts, strict=True):
-            self._texts[asked[place][0].sequence].was_asked(len(draft))
+        gains = choice.gains(seconds[0], off, len(asked) + others)
+        for place, gain in zip(growing, gains, strict=True):
+            self._texts[asked[place][0].sequence].was_asked(gain)
         return choice if not paused else choice.among(len(asked), growing)
 
     def learn(self, outcome: Outcome, drafting: float) -> None:

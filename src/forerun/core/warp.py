@@ -33,7 +33,7 @@ Normaliser = tuple[float, float]
 """A row's highest logit, and the logarithm of the sum of exp(logit - highest)."""
 
 
-_NO_COUNTS: dict[int, int] = {}  # never written to
+_NO_COUNTS: dict[int, int] = {}  # of all texts that are not counted
 
 
 class State(NamedTuple):
@@ -148,7 +148,7 @@ class Warp:
         """Return the state at the beginning of the output."""
         if not self.sampling.has_penalties:
             return State()
-        return State(prompt=frozenset(prompt), counting=True)
+        return State(prompt=frozenset(prompt), counts={}, counting=True)
 
     def weigh(self, logits: NDArray[np.float32], state: State) -> Scores:
         """Return logits after masks, bias and penalties: what no temperature has touched.
