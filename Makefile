@@ -117,8 +117,8 @@ build/wheel.ready: $(SHIPPED) | $(VENV)/ready-build
 	  command -v "$$compiler" >/dev/null && export FORERUN_COMPILED=1; done; \
 	test -n "$$FORERUN_COMPILED" || { \
 	  echo "No C++ compiler was found: models will run on the reference target, many times slower." >&2; \
-	  echo "Install one (on Debian: g++), or name it (make CXX=...), and call make again." >&2; }
-	@echo "Compiling Forerun: about a minute."
+	  echo "Install one (on Debian: g++), or name it (make CXX=...), and call make again." >&2; }; \
+	echo "Compiling Forerun: about a minute."; \
 	FORERUN_STRICT=$(if $(CI),ON,OFF) $(PY) -m pip wheel -qq --no-deps --no-build-isolation \
 	  --config-settings=build-dir=build/cmake --wheel-dir build/dist .
 	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
