@@ -31,7 +31,7 @@ void Columns::copy(std::size_t row, std::size_t first, std::size_t count, float*
     const Share own = of(thread);
     const std::size_t from = std::max(first, own.first), end = std::min(last, own.last);
     if (from >= end) continue;
-    const float* const begin = &floats_[begins_[thread] + row * (own.last - own.first)];
+    const float* const begin = floats_.data() + begins_[thread] + row * (own.last - own.first);
     to = std::copy(begin + (from - own.first), begin + (end - own.first), to);
   }
 }

@@ -26,7 +26,7 @@ class Columns {
 
   // The thread's columns of a row; the next row's are `stride` floats behind.
   float* row(std::size_t thread, std::size_t row) {
-    return &floats_[begins_[thread] + row * stride(thread)];
+    return floats_.data() + begins_[thread] + row * stride(thread);
   }
   std::size_t stride(std::size_t thread) const {
     const Share own = of(thread);

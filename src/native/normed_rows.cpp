@@ -35,7 +35,7 @@ void NormedRows::put(std::size_t thread, std::size_t row, const float* x, const 
   const std::size_t count = last - first, rows = rows_.rows();
   if (count == 0) return;
   float* const weighed = weighed_[thread].data();
-  row_math().weigh_parts(x, weight, count, weighed, &squares_[thread][row], rows);
+  row_math().weigh_parts(x, weight, count, weighed, squares_[thread].data() + row, rows);
   rows_.put(row, first, count, weighed);
 }
 
@@ -46,7 +46,7 @@ const float* NormedRows::factors(std::size_t thread, float epsilon) {
   for (std::size_t other = 0; other < threads; ++other) {
     const auto [first, last] = columns_of(width, other, threads);
     for (std::size_t i = 0; i < parts_of(last - first); ++i) {
-      row_math().add(&squares_[other][i * rows], rows, factors);
+      row_math().add(squares_[other].data() + i * rows, rows, factors);
     }
   }
   for (std::size_t row = 0; row < rows; ++row) {
