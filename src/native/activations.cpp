@@ -8,15 +8,6 @@
 
 namespace forerun {
 
-namespace {
-
-template <typename Vector>
-void grow(Vector& values, std::size_t size) {
-  if (values.size() < size) values.resize(size);
-}
-
-}  // namespace
-
 // Where the rows of a tile are, and its numbers.
 struct Activations::Tile {
   std::size_t first, rows, stride;
@@ -30,9 +21,9 @@ void Activations::resize(std::size_t rows, std::size_t inputs, bool keeps_floats
   const std::size_t whole = rows / tile_rows, left = rows % tile_rows;
   const std::size_t numbers = whole * group_numbers(tile_rows) + group_numbers(left);
   keeps_floats_ = keeps_floats;
-  if (keeps_floats) grow(floats_, rows * inputs);
-  grow(values_, rows * groups * group_inputs);
-  grow(numbers_, groups * numbers * sizeof(float));
+  if (keeps_floats) make_room(floats_, rows * inputs);
+  make_room(values_, rows * groups * group_inputs);
+  make_room(numbers_, groups * numbers * sizeof(float));
   rows_ = rows;
   inputs_ = inputs;
   groups_ = groups;

@@ -35,4 +35,10 @@ using AlignedFloats = std::vector<float, Aligned<float, cache_line>>;
 using AlignedBytes = std::vector<std::byte, Aligned<std::byte, cache_line>>;
 using PageFloats = std::vector<float, Aligned<float, memory_page>>;
 
+// Sees to it that a buffer holds so many; one that held more keeps them.
+template <typename Vector>
+void make_room(Vector& values, std::size_t size) {
+  if (values.size() < size) values.resize(size);
+}
+
 }  // namespace forerun

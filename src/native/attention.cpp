@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "aligned.h"
+
 namespace forerun {
 namespace {
 
 std::size_t whole_pages(std::size_t positions) {
   return (positions + page_positions - 1) / page_positions * page_positions;
-}
-
-template <typename T>
-void reserve(std::vector<T>& values, std::size_t size) {
-  if (values.size() < size) values.resize(size);
 }
 
 }  // namespace
@@ -26,15 +23,15 @@ void Attention::prepare(const std::vector<Group>& groups, std::size_t rows) {
   heads_ = rows * shape_.heads;
   const std::size_t most = heads_ / scratch_.size() + 1;  // of one thread
   for (Scratch& scratch : scratch_) {
-    reserve(scratch.queries, most * width);
-    reserve(scratch.scores, most_heads * longest_);
-    reserve(scratch.totals, most_heads * width);
+    make_room(scratch.queries, most * width);
+    make_room(scratch.scores, most_heads * longest_);
+    make_room(scratch.totals, most_heads * width);
     if (type_ == KVType::floats) continue;
-    reserve(scratch.query_words, most * width);
-    reserve(scratch.query_scales, most);
-    reserve(scratch.scales, most_heads * longest_);
-    reserve(scratch.weights, most_heads * longest_);
-    reserve(scratch.sums, most_heads * width);
+    make_room(scratch.query_words, most * width);
+    make_room(scratch.query_scales, most);
+    make_room(scratch.scales, most_heads * longest_);
+    make_room(scratch.weights, most_heads * longest_);
+    make_room(scratch.sums, most_heads * width);
   }
 }
 

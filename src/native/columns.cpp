@@ -22,7 +22,7 @@ void Columns::resize(std::size_t rows, std::size_t columns, std::size_t threads)
     begins_[thread] = end;
     end += (rows * stride(thread) / page_floats + 1) * page_floats;
   }
-  if (floats_.size() < end) floats_.resize(end);
+  make_room(floats_, end);
 }
 
 void Columns::copy(std::size_t row, std::size_t first, std::size_t count, float* to) const {

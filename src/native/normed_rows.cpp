@@ -10,10 +10,6 @@ namespace {
 
 std::size_t parts_of(std::size_t width) { return (width + part - 1) / part; }
 
-void reserve(AlignedFloats& floats, std::size_t size) {
-  if (floats.size() < size) floats.resize(size);
-}
-
 }  // namespace
 
 void NormedRows::resize(std::size_t rows, std::size_t width, std::size_t threads,
@@ -24,9 +20,9 @@ void NormedRows::resize(std::size_t rows, std::size_t width, std::size_t threads
   factors_.resize(threads);
   for (std::size_t thread = 0; thread < threads; ++thread) {
     const auto [first, last] = columns_of(width, thread, threads);
-    reserve(squares_[thread], parts_of(last - first) * rows);
-    reserve(weighed_[thread], last - first);
-    reserve(factors_[thread], rows);
+    make_room(squares_[thread], parts_of(last - first) * rows);
+    make_room(weighed_[thread], last - first);
+    make_room(factors_[thread], rows);
   }
 }
 

@@ -131,6 +131,26 @@ def test_logits_are_the_references(tmp_path: Path, case: str, seed: int, kv_bits
     np.testing.assert_array_equal(found.hidden[0], expected.hidden[0])
 
 
+_MATRICES = ("token_embd", "attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
+@pytest.mark.parametrize("name", _MATRICES)
+@pytest.mark.parametrize("kinds", [("Q8_0", "F16"), ("F16", "Q8_0")])
+def test_one_matrix_of_another_kind_is_no_trouble(
+    tmp_path: Path, name: str, kinds: tuple[str, str]
+) -> None:
+    """Floats among quantised weights find the rows' floats, and the other way round."""
+    rest, one = kinds
+    tiny = Tiny(
+        width=128, heads=4, kv_heads=2, head_dim=32, inner=96, quantisation=rest, types={name: one}
+    )
+    model = load_model(tiny.write(tmp_path / "tiny.gguf"))
+    nodes = [(5, -1), (6, 0), (7, 0)]
+    found, expected = both([NativeTarget(model, threads=2), ReferenceTarget(model)], [1, 2], nodes)
+    difference = np.sqrt(np.mean((found.logits - expected.logits) ** 2))
+    assert difference < 0.04 * np.sqrt(np.mean(expected.logits**2))
+
+
 def test_hidden_states_are_the_residual_stream(tmp_path: Path) -> None:
     """A model cut to n layers ends, to the bit, where the whole enters layer n."""
     path = CASES["stretched"].write(tmp_path / "tiny.gguf")
