@@ -12,6 +12,7 @@
     │   ├── TokenizerError         the tokenizer cannot be built from the file
     │   ├── TemplateError          the chat template is missing, unsafe or wrong
     │   ├── VocabularyError        drafter and target do not share a vocabulary
+    │   ├── OtherTargetError       the drafter was learned from another target than this
     │   ├── StoreFileError         the store file is damaged, or of another version or tokenizer
     │   ├── NotEnoughMemoryError   the model needs more memory than there is
     │   ├── NativeModuleError      the compiled module is missing or can't be loaded
@@ -34,6 +35,7 @@ __all__ = [
     "NativeModuleError",
     "NotEnoughMemoryError",
     "OptionError",
+    "OtherTargetError",
     "PromptError",
     "StartError",
     "StoreFileError",
@@ -107,6 +109,10 @@ class TemplateError(StartError):
 
 class VocabularyError(StartError):
     """Drafter and target do not share a vocabulary."""
+
+
+class OtherTargetError(StartError):
+    """The drafter was learned from another target, whose features and tokens are not these."""
 
 
 class StoreFileError(StartError):

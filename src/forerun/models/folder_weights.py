@@ -76,12 +76,12 @@ class FolderWeights:
     Attributes:
         path: The folder, absolute.
         identity: The files as they were when they were opened, and how they are quantised.
-        file_bytes: Size of all files.
+        files: The files as they were when they were opened, in the order of their names.
     """
 
     path: Path
     identity: Hashable
-    file_bytes: int
+    files: tuple[FileIdentity, ...]
     _tensors: Mapping[str, _Tensor]
 
     @classmethod
@@ -106,9 +106,13 @@ class FolderWeights:
                 continue
             ours = _our_name(name)
             tensors[ours] = _Tensor(tensor, _kind(path, ours, tensor, weights))
-        identity = (tuple(sorted(files)), weights)
-        size = sum(file.size for file in files)
-        return cls(path, identity, size, MappingProxyType(tensors))
+        in_order = tuple(sorted(files))
+        return cls(path, (in_order, weights), in_order, MappingProxyType(tensors))
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.size for file in self.files)
 
     @property
     def tensor_names(self) -> tuple[str, ...]:

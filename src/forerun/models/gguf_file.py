@@ -56,6 +56,11 @@ class GGUFFile:
         return cls(absolute, MappingProxyType(header.metadata), identity, header.tensors)
 
     @property
+    def files(self) -> tuple[FileIdentity, ...]:
+        """The file as it was when it was opened."""
+        return (self.identity,)
+
+    @property
     def file_bytes(self) -> int:
         """Size of the file."""
         return self.identity.size

@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.plain_file import FileIdentity
+
 __all__ = ["WeightFile"]
 
 
@@ -26,6 +28,11 @@ class WeightFile(Protocol):
     @property
     def identity(self) -> Hashable:
         """The files as they were when they were opened, and how they are read."""
+        ...
+
+    @property
+    def files(self) -> tuple[FileIdentity, ...]:
+        """The files as they were when they were opened, in the order of their names."""
         ...
 
     @property

@@ -1,0 +1,339 @@
+"""A head in a GGUF file: one decoder layer, learned from a target, that guesses what it will write.
+
+The network is that of EAGLE-3 (Li et al. 2025), and its tensors have the names that the format
+`speculators` gives them; `docs/explain/head.md` says what it computes. The target's embedding is
+not in the file, nor is the head over the vocabulary unless it is the file's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from gguf import GGUFWriter
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+
+from forerun.errors import ModelFileError, OptionError, OtherTargetError, UnsupportedModelError
+from forerun.models.gguf_file import GGUFFile
+from forerun.models.model import Model
+from forerun.models.plain_file import parse_json
+from forerun.models.target_checksum import target_checksum
+
+__all__ = ["HEAD", "VERSION", "HeadFacts", "HeadFile", "HeadShape", "write_head"]
+
+Array = NDArray[np.float32]
+
+VERSION = 1
+HEAD = "lm_head.weight"
+"""The tensor that a file may have or lack: without it, the target's own head is used."""
+
+_KIND = "forerun-eagle3"
+_PREFIX = "forerun.head."
+_MOST_LAYERS = 16
+_MOST_CARD = 1 << 20
+_AWAY = "Name a head that `forerun train` wrote, or train it again."
+_FIT = "Train a head for this target, or name the target that the head was trained for."
+
+
+class HeadFacts(NamedTuple):
+    """What a head's file says of it, weights aside.
+
+    Attributes:
+        target: Checksum of the target, as `target_checksum` tells it.
+        target_name: What the target was called.
+        layers: The target's layers whose hidden states are the features, ascending.
+        tokens: The draft vocabulary: the target's id of each draft id, ascending, int64 [R].
+        card: How the head was made and what it is worth: an object of JSON.
+    """
+
+    target: str
+    target_name: str
+    layers: tuple[int, ...]
+    tokens: NDArray[np.int64]
+    card: Mapping[str, object]
+
+
+class HeadShape(NamedTuple):
+    """A head's sizes.
+
+    Attributes:
+        width: Of the residual stream, as the target's.
+        query_width: All query heads' components.
+        kv_width: All key heads' components, and all value heads'.
+        inner_width: Of the feed-forward.
+    """
+
+    width: int
+    query_width: int
+    kv_width: int
+    inner_width: int
+
+    def tensors(self, layers: int) -> dict[str, tuple[int, ...]]:
+        """Return name and shape of every tensor but `HEAD`, for features of so many layers."""
+        width, layer = self.width, "layers.0"
+        return {
+            "fc.weight": (width, layers * width),
+            f"{layer}.input_layernorm.weight": (width,),
+            f"{layer}.hidden_norm.weight": (width,),
+            f"{layer}.self_attn.q_proj.weight": (self.query_width, 2 * width),
+            f"{layer}.self_attn.k_proj.weight": (self.kv_width, 2 * width),
+            f"{layer}.self_attn.v_proj.weight": (self.kv_width, 2 * width),
+            f"{layer}.self_attn.o_proj.weight": (width, self.query_width),
+            f"{layer}.post_attention_layernorm.weight": (width,),
+            f"{layer}.mlp.gate_proj.weight": (self.inner_width, width),
+            f"{layer}.mlp.up_proj.weight": (self.inner_width, width),
+            f"{layer}.mlp.down_proj.weight": (width, self.inner_width),
+            "norm.weight": (width,),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadFile:
+    """A head's file whose header has been read and checked; weights are read when asked for.
+
+    Attributes:
+        file: The weights. Values that are not finite are an error when they are read.
+        facts: What it says of itself.
+        shape: Its sizes.
+    """
+
+    file: GGUFFile
+    facts: HeadFacts
+    shape: HeadShape
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> HeadFile:
+        """Read and check a head's header.
+
+        Raises:
+            ModelNotFoundError: There is no such file.
+            ModelFileError: It is no head, truncated or damaged, or contradicts itself.
+            UnsupportedModelError: It has another version, or a tensor of an unknown type.
+        """
+        file = GGUFFile.open(path)
+        facts = _read_facts(file.path, file.metadata)
+        shape = _read_shape(file.path, {n: file.tensor_shape(n) for n in file.tensor_names}, facts)
+        for name in file.tensor_names:
+            if file.nbytes(name) < 0:
+                what = f"{file.path}: the tensor {name!r} has the unknown {file.tensor_type(name)}."
+                raise UnsupportedModelError(what, _AWAY)
+        return cls(file, facts, shape)
+
+    @property
+    def has_own_head(self) -> bool:
+        """Whether the head over the draft vocabulary is the file's; else it is the target's."""
+        return HEAD in self.file
+
+    def check_target(self, model: Model, *, force: bool = False) -> None:
+        """Check that the head can draft for a model, and was learned from it.
+
+        Args:
+            model: The target.
+            force: Take a head that was learned from another target, if its sizes fit. It guesses
+                worse; what the target writes stays the same.
+
+        Raises:
+            OtherTargetError: It was learned from another target, or does not fit this one.
+            ModelFileError: The model's file changed or cannot be read.
+        """
+        network, facts = model.architecture, self.facts
+        expected = HeadShape(
+            network.width,
+            network.num_heads * network.head_dim,
+            network.num_kv_heads * network.head_dim,
+            network.inner_width,
+        )
+        for name, own, theirs in zip(HeadShape._fields, self.shape, expected, strict=True):
+            if own != theirs:
+                self._refuse(model, f"its {name.replace('_', ' ')} is {own}, not {theirs}")
+        if facts.layers[-1] > network.num_layers:
+            self._refuse(model, f"it wants layer {facts.layers[-1]} of {network.num_layers}")
+        if facts.tokens[-1] >= network.vocab_size:
+            self._refuse(model, f"it names token {facts.tokens[-1]} of {network.vocab_size}")
+        if not force and facts.target != target_checksum(model):
+            raise OtherTargetError(
+                f"{self.file.path} was learned from another target ({facts.target_name!r:.80}) "
+                f"than {model.name}.",
+                f"{_FIT} A head that is forced guesses worse, and changes no text.",
+            )
+
+    def _refuse(self, model: Model, why: str) -> None:
+        raise OtherTargetError(f"{self.file.path} does not fit {model.name}: {why}.", _FIT)
+
+
+def write_head(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Array],
+    facts: HeadFacts,
+    kind: str = "Q8_0",
+) -> None:
+    """Write a head's file; it is either the old or the new one, whatever happens.
+
+    Args:
+        path: Of the file.
+        tensors: Every tensor of `HeadShape.tensors`, and `HEAD` if it is the file's own; float32.
+        facts: What the file says besides.
+        kind: GGML's name of the type of matrices; those whose rows are no whole blocks of it, such
+            as Q8_0 in a width that is no multiple of 32, are F16. Vectors are F32.
+
+    Raises:
+        ModelFileError: A fact, a shape or a value cannot be, or the file cannot be written.
+        OptionError: There is no such type, or none that can be written.
+    """
+    path = Path(os.path.abspath(path))
+    metadata: dict[str, object] = {
+        "general.architecture": _KIND,
+        f"{_PREFIX}version": VERSION,
+        f"{_PREFIX}target": facts.target,
+        f"{_PREFIX}target_name": facts.target_name,
+        f"{_PREFIX}layers": [int(layer) for layer in facts.layers],
+        f"{_PREFIX}tokens": [int(token) for token in facts.tokens],
+        f"{_PREFIX}card": json.dumps(facts.card),
+    }
+    _read_facts(path, metadata)
+    _read_shape(path, {name: values.shape for name, values in tensors.items()}, facts)
+    code = _writable(kind)
+    stored = {name: _stored(path, name, values, code) for name, values in tensors.items()}
+    try:
+        # In a folder of its own: the file gets the permissions that the user's files have.
+        with tempfile.TemporaryDirectory(prefix=".head-", dir=path.parent) as room:
+            _write(Path(room) / path.name, metadata, stored)
+            os.replace(Path(room) / path.name, path)
+    except OSError as error:
+        what = f"{path} can't be written: {error.strerror or error}."
+        raise ModelFileError(what, "Name another file, or make room for it.") from error
+
+
+def _read_facts(path: Path, metadata: Mapping[str, object]) -> HeadFacts:
+    """Read what a file says of its head; each error says what is wrong with it."""
+    kind, version = metadata.get("general.architecture"), metadata.get(f"{_PREFIX}version")
+    if kind != _KIND:
+        raise ModelFileError(f"{path} is no head: its architecture is {kind!r:.80}.", _AWAY)
+    if type(version) is not int or version != VERSION:
+        what = f"{path} is a head of version {version!r:.80}; this Forerun reads {VERSION}."
+        raise UnsupportedModelError(what, _AWAY)
+
+    def damaged(key: str, why: str) -> ModelFileError:
+        return ModelFileError(f"{path}: {_PREFIX}{key} {why}.", _AWAY)
+
+    def text(key: str, most: int) -> str:
+        value = metadata.get(f"{_PREFIX}{key}")
+        if not isinstance(value, str) or len(value) > most:
+            raise damaged(key, f"is no text of up to {most} characters")
+        return value
+
+    def ascending(key: str) -> list[int]:
+        value = metadata.get(f"{_PREFIX}{key}")
+        if not isinstance(value, list) or not value or {type(each) for each in value} != {int}:
+            raise damaged(key, "is no list of whole numbers")
+        if value[0] < 0 or value[-1] >= 1 << 31 or not _ascends(value):
+            raise damaged(key, "does not ascend from 0 or more")
+        return value
+
+    target, layers = text("target", 64), ascending("layers")
+    if not re.fullmatch("[0-9a-f]{64}", target):
+        raise damaged("target", f"is {target!r}, which is no checksum")
+    if len(layers) > _MOST_LAYERS:
+        raise damaged("layers", f"names {len(layers)} layers; {_MOST_LAYERS} is the limit")
+    try:
+        card = parse_json(text("card", _MOST_CARD))
+    except ValueError as error:
+        raise damaged("card", str(error)) from None
+    tokens = np.array(ascending("tokens"), dtype=np.int64)
+    return HeadFacts(target, text("target_name", 1000), tuple(layers), tokens, card)
+
+
+def _ascends(numbers: Sequence[int]) -> bool:
+    return all(low < high for low, high in pairwise(numbers))
+
+
+def _read_shape(path: Path, shapes: Mapping[str, tuple[int, ...]], facts: HeadFacts) -> HeadShape:
+    """Return the sizes that all tensors agree on."""
+
+    def rows(name: str) -> int:
+        found = shapes.get(name, ())
+        if not found:
+            raise ModelFileError(f"{path} lacks the tensor {name!r}.", _AWAY)
+        return found[0]
+
+    attention = "layers.0.self_attn"
+    shape = HeadShape(
+        rows("norm.weight"),
+        rows(f"{attention}.q_proj.weight"),
+        rows(f"{attention}.k_proj.weight"),
+        rows("layers.0.mlp.gate_proj.weight"),
+    )
+    expected = shape.tensors(len(facts.layers))
+    if HEAD in shapes:
+        expected[HEAD] = len(facts.tokens), shape.width
+    for name, size in expected.items():
+        rows(name)
+        if shapes[name] != size:
+            what = f"{path}: the tensor {name!r} is {shapes[name]}, not {size}."
+            raise ModelFileError(what, _AWAY)
+    extra = next((name for name in shapes if name not in expected), None)
+    if extra is not None:
+        what = f"{path} has the tensor {extra!r:.80}, which a head lacks."
+        raise UnsupportedModelError(what, _AWAY)
+    return shape
+
+
+def _writable(kind: str) -> GGMLQuantizationType:
+    """Return a type that matrices can be turned into."""
+    try:
+        code = GGMLQuantizationType[kind]
+        quantize(np.zeros((1, GGML_QUANT_SIZES[code][0]), dtype=np.float32), code)
+    except (KeyError, NotImplementedError):
+        what = f"Matrices can't be written in the type {kind!r:.80}."
+        raise OptionError(what, "Choose Q8_0, F16 or F32.") from None
+    return code
+
+
+def _stored(
+    path: Path, name: str, values: Array, code: GGMLQuantizationType
+) -> tuple[NDArray[np.generic], GGMLQuantizationType]:
+    """Return a tensor as the file stores it, and its type."""
+    if values.ndim == 1:
+        code = GGMLQuantizationType.F32
+    elif values.shape[1] % GGML_QUANT_SIZES[code][0]:
+        code = GGMLQuantizationType.F16
+    with np.errstate(all="ignore"):
+        stored = quantize(np.ascontiguousarray(values, dtype=np.float32), code)
+        is_finite = bool(np.isfinite(dequantize(stored, code)).all())
+    if not is_finite:
+        what = f"{path}: the tensor {name!r} is not finite as {code.name}."
+        raise ModelFileError(what, "Train the head again.")
+    return stored, code
+
+
+def _write(
+    path: Path,
+    metadata: Mapping[str, object],
+    stored: Mapping[str, tuple[NDArray[np.generic], GGMLQuantizationType]],
+) -> None:
+    writer = GGUFWriter(path, _KIND)  # which adds the architecture itself
+    for key, value in metadata.items():
+        if isinstance(value, list):
+            writer.add_array(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif key != "general.architecture":
+            writer.add_string(key, str(value))
+    for name, (values, code) in stored.items():
+        writer.add_tensor(name, values, raw_dtype=code)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
