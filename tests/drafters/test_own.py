@@ -174,3 +174,42 @@ def test_a_drafter_may_know_nothing(path: Path) -> None:
     assert isinstance(guesser, Guesser)
     assert guesser.place(SimpleNamespace(warp=SimpleNamespace(vocab_size=9))) is NOWHERE  # type: ignore[arg-type]
     assert written(path, mine, "mine,suffix").token_ids == written(path, mine, "none").token_ids
+
+
+class Watching(Mine):
+    """Guesses token 1, and keeps what it is shown."""
+
+    def __init__(self, layers: Any) -> None:
+        super().__init__(lambda most: [Guess(1, 0.5, "mine", 0)])
+        self.layers = layers
+        self.shown: list[Any] = []
+
+    def see(self, sequence: int, start: int, hidden: Any) -> None:
+        """Keep the first position and the shapes."""
+        self.shown.append((start, {layer: states.shape for layer, states in hidden.items()}))
+
+    def observe(self, outcomes: Any) -> None:
+        """Keep the shapes."""
+        shapes = [{n: s.shape for n, s in one.hidden.items()} for one in outcomes]
+        self.shown += [(len(one.draft), s) for one, s in zip(outcomes, shapes, strict=True)]
+
+
+@pytest.mark.parametrize("drafter", ["mine", "mine,suffix"])
+def test_one_of_ones_own_may_watch(path: Path, drafter: str) -> None:
+    """It is shown the layers that it names, of the prompt and of each round's rows."""
+    mine = Watching((2, 0))
+    plain = written(path, Watching(()), drafter="none")
+    assert written(path, mine, drafter=drafter).token_ids == plain.token_ids
+    width = forerun.load(path).model.architecture.width
+    states = {n: (len(PROMPT) - 1, width) for n in (0, 2)}
+    assert mine.shown[0] == (0, states)
+    assert len(mine.shown) > 1
+    for nodes, shapes in mine.shown[1:]:
+        assert shapes == dict.fromkeys((0, 2), (1 + nodes, width))
+
+
+@pytest.mark.parametrize("layers", [3, "two", ("two",), [None]])
+def test_wrong_layers_are_told(path: Path, layers: Any) -> None:
+    """With the drafter's name, before any text."""
+    with pytest.raises(EngineError, match=r"'mine' watches .* instead of layers"):
+        written(path, Watching(layers))

@@ -6,8 +6,11 @@ right one in a wrong place, writes another text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.config import Generation
 from forerun.control.control import Control, RoundTimes
@@ -48,6 +51,7 @@ class SpyTarget:
 
     Attributes:
         passes: The rows of every pass.
+        layers: The layers asked of every pass.
         open_sequences: Those neither freed nor failed to open.
         freed_lengths: How many tokens each freed sequence had committed.
         fails: Called with the name of each method before it runs; may raise.
@@ -56,6 +60,7 @@ class SpyTarget:
     def __init__(self, toy: ToyTarget) -> None:
         self.toy = toy
         self.passes: list[tuple[Row, ...]] = []
+        self.layers: list[tuple[int, ...]] = []
         self.open_sequences: set[int] = set()
         self.freed_lengths: list[int] = []
         self.fails: Callable[[str], None] = lambda method: None
@@ -80,6 +85,7 @@ class SpyTarget:
             assert [row.position for row in roots] == [self.toy.length(sequence)]
         assert max(row.position for row in rows) < self.toy.context_length - 1
         self.passes.append(tuple(rows))
+        self.layers.append(tuple(asked.get("layers", ())))
         self._uncommitted = {row.sequence for row in rows}
         return self.toy.score(rows, **asked)
 
@@ -235,6 +241,63 @@ class Bushy(Oracle):
         return Draft.merged(branches, self.name)
 
 
+class Watching(Bushy):
+    """Wants to see two layers, and checks that it is shown each position once, in order.
+
+    Attributes:
+        seen: Of how many tokens of each open text it knows the hidden states.
+    """
+
+    name = "watching"
+    layers = (0, 2)
+
+    def __init__(self, toy: ToyTarget) -> None:
+        super().__init__(toy)
+        self.seen: dict[int, int] = {}
+
+    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+        """Follow a text of which nothing was shown yet."""
+        super().open(sequence, tokens)
+        self.seen[sequence] = 0
+
+    def free(self, sequence: int) -> None:
+        """Forget the text."""
+        del self.seen[sequence]
+        super().free(sequence)
+
+    def see(self, sequence: int, start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
+        """Take the prompt's states, which follow the known ones and leave out the root."""
+        self.fails("see")
+        assert start == self.seen[sequence]
+        text = self.texts[sequence]
+        self.seen[sequence] += len(hidden[0])
+        assert self.seen[sequence] < len(text)
+        self._check(hidden, [text[: start + i + 1] for i in range(len(hidden[0]))])
+
+    def guess(self, request: DraftRequest) -> Draft:
+        """Guess once all but the root was shown."""
+        assert self.seen[request.sequence] == len(request.tokens) - 1
+        return super().guess(request)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Take each row's states, of which those that stay follow the known ones."""
+        super().observe(outcomes)
+        for outcome in outcomes:
+            before, draft = outcome.tokens[: -outcome.emitted], outcome.draft
+            paths = [[draft.nodes[n].token for n in draft.path(i)] for i in range(-1, len(draft))]
+            self._check(outcome.hidden, [[*before, *path] for path in paths])
+            assert self.seen[outcome.sequence] == len(before) - 1
+            self.seen[outcome.sequence] += outcome.emitted
+
+    def _check(
+        self, hidden: Mapping[int, NDArray[np.float32]], texts: Sequence[Sequence[int]]
+    ) -> None:
+        assert tuple(hidden) == self.layers
+        for layer, states in hidden.items():
+            expected = [self.toy.hidden_after(text, layer) for text in texts]
+            np.testing.assert_array_equal(states, expected)
+
+
 class Answering(FollowingDrafter):
     """Answers whatever it was built with, for each request."""
 
@@ -255,6 +318,7 @@ DRAFTERS: dict[str, Callable[[ToyTarget], FollowingDrafter]] = {
     "wrong": Wrong,
     "fickle": Fickle,
     "bushy": Bushy,
+    "watching": Watching,
 }
 
 

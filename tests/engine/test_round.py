@@ -430,6 +430,28 @@ def test_after_every_round_all_tokens_but_the_last_are_committed(drafter: str) -
     bench.check_nothing_is_open()
 
 
+def test_hidden_states_are_asked_for_while_somebody_watches() -> None:
+    """Those of the watcher's layers alone, and none in rounds of others, nor of their prompts."""
+    bench = Bench(toy(), max_batch=2)
+    bench.results(
+        ask([1, 2, 3], drafter="watching", max_tokens=2, ignore_eos=True),
+        ask([2, 3, 1], drafter="fickle", max_tokens=30, ignore_eos=True),
+    )
+    assert set(bench.target.layers) == {(), (0, 2)}
+    assert bench.target.layers[0] == (0, 2)  # the prompt's pass
+    assert bench.target.layers[-1] == ()
+    assert all(not outcome.hidden for outcome in bench.drafters["fickle"].outcomes)
+
+
+def test_a_long_prompt_is_shown_in_parts() -> None:
+    """All of it but the root, and the text is the one that nobody watched."""
+    prompt = [1 + i % 5 for i in range(700)]
+    bench = Bench(without_end())
+    (result,) = bench.results(ask(prompt, drafter="watching", temperature=1))
+    assert [len(rows) for rows in bench.target.passes[:3]] == [256, 256, 187]
+    assert told(result) == plainly(without_end(), ask(prompt, temperature=1))
+
+
 # ---- log-probabilities
 
 

@@ -332,6 +332,17 @@ def test_a_failed_round_keeps_the_text_so_far(who: str, method: str) -> None:
     bench.check_nothing_is_open()
 
 
+def test_a_watcher_that_fails_at_a_prompt_ends_that_text_alone() -> None:
+    """What it and the target had opened is given back."""
+    bench = Bench(endless())
+    bench.drafters["watching"].fails = at_call(1, "see")
+    unlucky = bench.scheduler.submit(ask([2, 3], drafter="watching"))
+    with pytest.raises(Broken):
+        bench.scheduler.step()
+    assert told(unlucky.result()) == ([], "", "interrupted", "interrupted")
+    bench.check_nothing_is_open()
+
+
 @pytest.mark.parametrize(("who", "method"), [p for p in PLACES if p[1] == "open"])
 def test_a_request_that_cannot_be_opened_ends_alone(who: str, method: str) -> None:
     """Those that run already go on, and what it had opened is given back."""

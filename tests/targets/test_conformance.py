@@ -5,7 +5,7 @@ The judge is the target itself in its simplest use: a fresh sequence, one row, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from forerun.errors import CapabilityError, EngineError, PromptError
+from forerun.targets.checks import Watch, read_prompt
 from forerun.targets.protocol import Row, Target
 from targets.targets_under_test import TARGETS
 
@@ -113,6 +114,35 @@ def test_logits_asked_for_come_in_the_order_asked(target: Target, wanted: list[i
     assert some.shape == (len(wanted), target.vocab_size)
     assert_same(target, some, everything[wanted])
     target.free(sequence)
+
+
+@pytest.mark.parametrize("most", [1, 3, 64])
+def test_a_prompts_hidden_states_can_be_watched(target: Target, most: int) -> None:
+    """Part by part, those that single rows have; and the sequence holds the prompt."""
+    layers = sorted({0, target.capabilities.layers // 2, target.capabilities.layers})
+    single = target.open()
+    expected: list[dict[int, Logits]] = []
+    for position, token in enumerate(TEXT):
+        scores = target.score([Row(single, token, position, -1)], layers=layers)
+        target.commit(single, [0])
+        expected.append({layer: scores.hidden[layer].copy() for layer in layers})
+    seen: list[dict[int, Logits]] = []
+
+    def see(start: int, hidden: Mapping[int, Logits]) -> None:
+        assert start == len(seen)
+        assert sorted(hidden) == layers
+        count = len(hidden[layers[0]])
+        seen.extend({n: hidden[n][i : i + 1].copy() for n in layers} for i in range(count))
+
+    sequence = target.open()
+    read_prompt(target, sequence, TEXT, most, Watch(layers, see))
+    assert len(seen) == len(TEXT)
+    for found, own in zip(seen, expected, strict=True):
+        for layer in layers:
+            assert_same(target, found[layer], own[layer])
+    assert_holds(target, sequence, TEXT)
+    target.free(sequence)
+    target.free(single)
 
 
 @pytest.mark.parametrize("split", range(1, len(TEXT)))

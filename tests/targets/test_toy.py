@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from forerun.core.noise import Noise
-from forerun.errors import CapabilityError, OptionError
+from forerun.errors import OptionError
 from forerun.targets.protocol import Row
-from forerun.targets.toy import ToyTarget
+from forerun.targets.toy import HIDDEN, ToyTarget
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
@@ -51,9 +51,14 @@ def test_a_table_that_is_not_finite_is_refused(value: float) -> None:
         ToyTarget(np.array([0.0, value], dtype=np.float32))
 
 
-def test_it_has_no_hidden_states_to_show() -> None:
-    """Asked for hidden states it says so."""
-    toy = ToyTarget.random(3, 1, 1)
-    sequence = toy.open([0])
-    with pytest.raises(CapabilityError, match="no hidden states"):
-        toy.score([Row(sequence, 0, 1, -1)], layers=[0])
+def test_what_enters_a_layer_tells_of_so_many_tokens() -> None:
+    """Layer n's hidden state changes with each of the last n + 1 tokens, and with no earlier."""
+    toy = ToyTarget.random(5, 2, 3)
+    for layer in range(3):
+        text = [1, 2, 3, 4, 0]
+        state = toy.hidden_after(text, layer)
+        assert state.shape == (HIDDEN,)
+        for at in range(5):
+            other = [*text[:at], (text[at] + 1) % 5, *text[at + 1 :]]
+            same = np.array_equal(toy.hidden_after(other, layer), state)
+            assert same == (at < 4 - layer)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.core.tree import Draft
-from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
+from forerun.drafters.protocol import Drafter, DraftRequest, Outcome, Watcher, layers_of
 
 __all__ = ["First"]
 
@@ -18,16 +21,26 @@ class First:
 
     Args:
         drafters: In the order they are asked.
+
+    Attributes:
+        layers: Those that any of them wants to see.
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = tuple(drafters)
         self.name = ",".join(drafter.name for drafter in drafters)
+        self.layers = tuple(sorted({at for drafter in drafters for at in layers_of(drafter)}))
+        self._watchers = [one for one in drafters if isinstance(one, Watcher) and one.layers]
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text, all of them."""
         for drafter in self._drafters:
             drafter.open(sequence, tokens)
+
+    def see(self, sequence: int, start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
+        """Show hidden states of the prompt to those that want to see any."""
+        for drafter in self._watchers:
+            drafter.see(sequence, start, hidden)
 
     def fork(self, sequence: int, new: int) -> None:
         """Follow text `new`, which has been `sequence` until now."""

@@ -6,12 +6,24 @@ The shipped drafters are tested instead, and pay for no check.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Never
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forerun.core.tree import Draft
-from forerun.drafters.protocol import NOWHERE, Drafter, DraftRequest, Guess, Guesser, Outcome, Place
+from forerun.drafters.protocol import (
+    NOWHERE,
+    Drafter,
+    DraftRequest,
+    Guess,
+    Guesser,
+    Outcome,
+    Place,
+    Watcher,
+)
 from forerun.errors import EngineError, ForerunError
 from forerun.printable import counted
 
@@ -33,6 +45,7 @@ class _Own:
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
         self.name = drafter.name
+        self.layers = _layers(drafter)
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         _asked(self.name, self._drafter.open, sequence, tokens)
@@ -45,6 +58,10 @@ class _Own:
 
     def free(self, sequence: int) -> None:
         _asked(self.name, self._drafter.free, sequence)
+
+    def see(self, sequence: int, start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
+        """Show the drafter hidden states of a prompt; it is asked only if it wants to see some."""
+        _asked(self.name, self._drafter.see, sequence, start, hidden)  # type: ignore[attr-defined]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         _asked(self.name, self._drafter.observe, outcomes)
@@ -105,6 +122,16 @@ class _OwnPlace:
 
     def _first(self, most: int, bound: int) -> list[Any]:
         return list(islice(self._place.guesses(most), bound))
+
+
+def _layers(drafter: Drafter) -> tuple[int, ...]:
+    """Return the layers that a drafter watches; which of them there are, the target knows."""
+    if not isinstance(drafter, Watcher):
+        return ()
+    given: object = drafter.layers
+    if not isinstance(given, Sequence) or not all(isinstance(at, int) for at in given):
+        _refuse(drafter.name, f"watches {_shown(given)} instead of layers")
+    return tuple(given)
 
 
 def _asked(name: str, method: Callable[..., Any], *asked: Any) -> Any:

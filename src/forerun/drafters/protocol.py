@@ -6,8 +6,9 @@ rules, as long as each node's proposal is the law its token was really drawn fro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +19,19 @@ from forerun.core.noise import Noise
 from forerun.core.tree import Draft
 from forerun.core.warp import State, Warp
 
-__all__ = ["NOWHERE", "DraftRequest", "Drafter", "Guess", "Guesser", "Outcome", "Place"]
+__all__ = [
+    "NOWHERE",
+    "DraftRequest",
+    "Drafter",
+    "Guess",
+    "Guesser",
+    "Outcome",
+    "Place",
+    "Watcher",
+    "layers_of",
+]
+
+_NONE: Mapping[int, NDArray[np.float32]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,8 @@ class Outcome(NamedTuple):
         emitted: How many tokens the round added.
         logits: The target's, float32 [1 + nodes, vocabulary]: the root's row, then each node's.
             They are gone after the call.
+        hidden: For each layer that the drafter watches, the target's hidden states of the same
+            rows, float32 [1 + nodes, width]. They, too, are gone after the call.
     """
 
     sequence: int
@@ -79,6 +94,7 @@ class Outcome(NamedTuple):
     tokens: Sequence[int]
     emitted: int
     logits: NDArray[np.float32]
+    hidden: Mapping[int, NDArray[np.float32]] = _NONE
 
 
 @runtime_checkable
@@ -117,6 +133,37 @@ class Drafter(Protocol):
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Learn what became of drafts, and follow the texts' new tokens."""
         ...
+
+
+@runtime_checkable
+class Watcher(Drafter, Protocol):
+    """A drafter that wants to see what the target makes of a text: hidden states of some layers.
+
+    Those of the prompt it is shown as the target reads it, those of each round's rows stand in the
+    `Outcome`. The last token's are always still to come: nothing has scored it yet.
+    """
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Which layers, as `Scores.hidden` counts them; none, and it is not shown anything."""
+        ...
+
+    def see(self, sequence: int, start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
+        """Take note of hidden states of the prompt's tokens from position `start` on.
+
+        Called after `open`, part by part, first to last.
+
+        Args:
+            sequence: Which text.
+            start: 0-based.
+            hidden: Of each layer, float32 [tokens, width]; gone after the call.
+        """
+        ...
+
+
+def layers_of(drafter: Drafter | None) -> tuple[int, ...]:
+    """Return the layers whose hidden states a drafter wants to see."""
+    return drafter.layers if isinstance(drafter, Watcher) else ()
 
 
 class Guess(NamedTuple):

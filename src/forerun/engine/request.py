@@ -79,6 +79,7 @@ class Request:
         self.target_name = target.capabilities.name
         self.has_trees = target.capabilities.trees
         self.guesser: Guesser | None = None  # once opened, if its drafts are chosen each round
+        self.layers: tuple[int, ...] = ()  # once opened, those that its drafter watches
         self.tokens = list(ask.prompt)
         self.events: list[TokenEvent] = []
         self.stats = Stats(prompt_tokens=len(ask.prompt))

@@ -42,13 +42,15 @@ def run_round(
     made = draft_round(requests, drafters, control)
     drafted = time.perf_counter()
     starts, rows = _rows(requests, made.drafts)
-    logits = target.score(rows).logits
+    watched = sorted({layer for request in requests for layer in request.layers})
+    scores = target.score(rows, layers=watched)
     scored = time.perf_counter()
     events: list[Event] = []
     outcomes: dict[int, Outcome] = {}  # by place; a text without a drafter has none
     for place, (request, start) in enumerate(zip(requests, starts, strict=True)):
         draft = made.drafts[place]
-        part = logits[start : start + len(draft) + 1]
+        mine = slice(start, start + len(draft) + 1)
+        part = scores.logits[mine]
         on_draft = ScoredDraft(draft, part, request.warp, request.state, len(request.tokens))
         verdict = _verify(request, on_draft)
         happened = _cut(request, on_draft, verdict)
@@ -62,7 +64,8 @@ def run_round(
         target.commit(request.sequence, path)
         if drafters[place] is not None:
             text = Text(request.tokens)
-            outcomes[place] = Outcome(request.name, draft, kept, text, emitted, part)
+            seen = {layer: scores.hidden[layer][mine] for layer in request.layers}
+            outcomes[place] = Outcome(request.name, draft, kept, text, emitted, part, seen)
         request.round += 1
     told = time.perf_counter()
     _observe(drafters, outcomes, made, control)

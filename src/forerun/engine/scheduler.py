@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forerun.control.control import Control
-from forerun.drafters.protocol import Drafter
+from forerun.drafters.protocol import Drafter, Watcher, layers_of
 from forerun.engine.drafting import guesser_of
 from forerun.engine.request import Ask, Request
 from forerun.engine.round import run_round
 from forerun.errors import OptionError
 from forerun.events import Event, Result, Stats
+from forerun.targets.checks import PREFILL_ROWS, Watch, read_prompt
 from forerun.targets.protocol import Target
 
 __all__ = ["Scheduler"]
@@ -129,16 +133,32 @@ class Scheduler:
         with ExitStack() as on_failure:
             on_failure.callback(request.interrupt)
             drafter = self._drafter_for(request.options.drafter)
-            sequence = self.target.open(request.prompt[:-1])
-            on_failure.callback(self.target.free, sequence)
             if drafter is not None:
                 drafter.open(request.name, request.tokens)
+                on_failure.callback(drafter.free, request.name)
+                request.layers = layers_of(drafter)
+            sequence = self._read(request, drafter)
+            on_failure.callback(self.target.free, sequence)
+            if drafter is not None:
                 self.control.open(request.name, request.options.tenant, chooses=request.is_free)
             on_failure.pop_all()
         request.sequence = sequence
         request.guesser = guesser_of(request, drafter)
         request.stats.prompt_seconds = time.perf_counter() - begun
         self._running.append((request, drafter))
+
+    def _read(self, request: Request, drafter: Drafter | None) -> int:
+        """Open the target's sequence with all of the prompt but the root; show it to a watcher."""
+        prompt = request.prompt[:-1]
+        if not (request.layers and isinstance(drafter, Watcher)):
+            return self.target.open(prompt)
+
+        def see(start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
+            drafter.see(request.name, start, hidden)
+
+        sequence = self.target.open()
+        read_prompt(self.target, sequence, prompt, PREFILL_ROWS, Watch(request.layers, see))
+        return sequence
 
     def _close(self, request: Request) -> Result:
         """Give back all that a request holds."""

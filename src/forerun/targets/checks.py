@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.errors import CapabilityError, EngineError, PromptError
 from forerun.printable import counted
 from forerun.targets.protocol import Row, Target
 
-__all__ = ["check_asked", "check_prompt", "check_rows", "check_until", "read_prompt"]
+__all__ = [
+    "PREFILL_ROWS",
+    "Watch",
+    "check_asked",
+    "check_prompt",
+    "check_rows",
+    "check_until",
+    "read_prompt",
+]
+
+PREFILL_ROWS = 256
+"""Rows of the passes that a prompt is read in."""
+
+
+class Watch(NamedTuple):
+    """Who wants to see hidden states of a prompt.
+
+    Attributes:
+        layers: Of which layers.
+        see: Called after each pass with its first position, and of each layer float32
+            [rows, width].
+    """
+
+    layers: Sequence[int]
+    see: Callable[[int, Mapping[int, NDArray[np.float32]]], None]
 
 
 def check_prompt(
@@ -30,14 +58,30 @@ def check_prompt(
             raise PromptError(f"The prompt holds token {token} of {vocab_size}.")
 
 
-def read_prompt(target: Target, sequence: int, prompt: Sequence[int], most_rows: int) -> None:
-    """Score and commit a new sequence's prompt, so many rows a pass; if that fails, free it."""
+def read_prompt(
+    target: Target,
+    sequence: int,
+    prompt: Sequence[int],
+    most_rows: int,
+    watch: Watch | None = None,
+) -> None:
+    """Score and commit a new sequence's prompt, so many rows a pass; if that fails, free it.
+
+    Args:
+        target: Whose sequence it is.
+        sequence: Empty.
+        prompt: Sound, by `check_prompt`.
+        most_rows: Of a pass.
+        watch: Who is shown hidden states, if any.
+    """
     try:
         for start in range(0, len(prompt), most_rows):
             chunk = prompt[start : start + most_rows]
             rows = [Row(sequence, token, start + i, i - 1) for i, token in enumerate(chunk)]
-            target.score(rows, logits=())
+            scores = target.score(rows, logits=(), layers=() if watch is None else watch.layers)
             target.commit(sequence, range(len(rows)))
+            if watch is not None:
+                watch.see(start, scores.hidden)
     except BaseException:
         # Interrupted: nobody will learn the name, so nobody could free it.
         target.free(sequence)

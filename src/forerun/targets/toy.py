@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.noise import Noise
-from forerun.errors import CapabilityError, EngineError, OptionError
-from forerun.targets.checks import check_prompt, check_rows, check_until
+from forerun.errors import EngineError, OptionError
+from forerun.targets.checks import check_asked, check_prompt, check_rows, check_until
 from forerun.targets.protocol import Capabilities, Row, Scores
 
-__all__ = ["ToyTarget"]
+__all__ = ["HIDDEN", "ToyTarget"]
+
+HIDDEN = 4
+"""Width of a toy's hidden states."""
 
 
 class ToyTarget:
@@ -43,6 +46,9 @@ class ToyTarget:
         layers = table.ndim - 1
         self.capabilities = Capabilities(trees=True, exactness="bitwise", name="toy", layers=layers)
         self._table = table.astype(np.float32)
+        back, token, at = np.indices((layers + 1, self.vocab_size, HIDDEN))
+        codes = (token * (2 * at + 3) + 7 * back + at) % 11 / (8.0 * 4.0**back)
+        self._codes = codes.astype(np.float32)
         self._sequences: dict[int, list[int]] = {}
         self._pending: dict[int, tuple[Row, ...]] = {}
         self._opened = 0
@@ -75,17 +81,18 @@ class ToyTarget:
         layers: Sequence[int] = (),
         until: int | None = None,
     ) -> Scores:
-        """Score rows; a toy has no hidden states to give."""
-        if layers:
-            raise CapabilityError("A toy target has no hidden states.", "Ask for logits only.")
+        """Score rows. What enters layer n is a code of the row's last n + 1 tokens."""
         check_until(until, self.capabilities.layers)
         lengths = {name: len(tokens) for name, tokens in self._sequences.items()}
         check_rows(rows, lengths, self.vocab_size, self.context_length)
+        wanted = range(len(rows)) if logits is None else logits
+        check_asked(len(rows), wanted, layers, until or self.capabilities.layers)
         for sequence in {row.sequence for row in rows}:
             self._pending[sequence] = tuple(rows) if until is None else ()
-        wanted = range(len(rows)) if logits is None else logits
         scored = [self.logits_after(self._text(rows, i), until) for i in wanted]
-        return Scores(np.array(scored, dtype=np.float32).reshape(len(scored), self.vocab_size))
+        hidden = {layer: self._hidden(rows, layer) for layer in layers}
+        made = np.array(scored, dtype=np.float32).reshape(len(scored), self.vocab_size)
+        return Scores(made, hidden)
 
     def logits_after(self, tokens: Sequence[int], until: int | None = None) -> NDArray[np.float32]:
         """Return the logits of the token after `tokens`, float32 [vocabulary].
@@ -99,6 +106,13 @@ class ToyTarget:
         context = [0] * (order - seen) + ([0] * seen + list(tokens))[len(tokens) :]
         row: NDArray[np.float32] = self._table[tuple(context)]
         return row
+
+    def hidden_after(self, tokens: Sequence[int], layer: int) -> NDArray[np.float32]:
+        """Return what enters a layer after `tokens`, float32 [HIDDEN]: exact sums of codes."""
+        state = np.zeros(HIDDEN, np.float32)
+        for back, token in enumerate(tokens[: -layer - 2 : -1]):
+            state += self._codes[back, token]
+        return state
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         """Keep the pending rows on `path`."""
@@ -134,6 +148,10 @@ class ToyTarget:
         if sequence not in self._sequences:
             raise EngineError(f"Sequence {sequence} is not open.")
         return self._sequences[sequence]
+
+    def _hidden(self, rows: Sequence[Row], layer: int) -> NDArray[np.float32]:
+        states = [self.hidden_after(self._text(rows, i), layer) for i in range(len(rows))]
+        return np.array(states, dtype=np.float32).reshape(len(rows), HIDDEN)
 
     def _text(self, rows: Sequence[Row], index: int) -> list[int]:
         """Return the committed tokens, then the row's ancestors and the row itself."""
