@@ -8,13 +8,12 @@ rows of the pass, their number or order, nor on how the prompt was split (`row_e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.cache.kv_slots import KVSlots
-from forerun.errors import EngineError, OptionError
+from forerun.errors import OptionError
 from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.targets.checks import (
@@ -27,29 +26,16 @@ from forerun.targets.checks import (
 from forerun.targets.loading import load_weights
 from forerun.targets.pass_memory import PassMemory
 from forerun.targets.protocol import Capabilities, Row, Scores
-from forerun.targets.reference_weights import LayerWeights, dequantising
+from forerun.targets.reference_attention import ReferenceAttention
+from forerun.targets.reference_sequences import Group, SlotSequences
+from forerun.targets.reference_weights import dequantising
 from forerun.targets.rotary_table import RotaryTable
-from forerun.targets.row_exact import attend, rms_norm, rotate, silu_gate
+from forerun.targets.row_exact import rms_norm, silu_gate
 
 __all__ = ["ReferenceTarget"]
 
 Array = NDArray[np.float32]
 _PREFILL_ROWS = 256
-
-
-class _Group(NamedTuple):
-    """The rows of one sequence in a pass: row i of the slots is row indices[i] of the pass."""
-
-    slots: KVSlots
-    indices: list[int]
-
-
-class _Sequence:
-    """One sequence: its slots, and where its rows stood in the last pass that had any."""
-
-    def __init__(self, slots: KVSlots) -> None:
-        self.slots = slots
-        self.pending: dict[int, int] = {}
 
 
 class ReferenceTarget:
@@ -85,9 +71,10 @@ class ReferenceTarget:
         self._context = context or architecture.context_length
         self._layers, self._ends = load_weights(model, dequantising, progress)
         self._rotary = RotaryTable(architecture.rope)
+        self._attention = ReferenceAttention(architecture)
         self._memory = PassMemory(architecture)
-        self._sequences: dict[int, _Sequence] = {}
-        self._next_name = 0
+        shape = architecture.num_layers, architecture.num_kv_heads, architecture.head_dim
+        self._sequences = SlotSequences(lambda: KVSlots(*shape))
 
     @property
     def vocab_size(self) -> int:
@@ -119,13 +106,13 @@ class ReferenceTarget:
             CapabilityError: There is a source; this target has no encoder.
         """
         check_prompt(prompt, source, self.vocab_size, self.context_length)
-        name = self._add(self._new_slots())
+        name = self._sequences.open()
         read_prompt(self, name, prompt, _PREFILL_ROWS)
         return name
 
     def length(self, sequence: int) -> int:
         """Return how many tokens of the sequence are committed."""
-        return self._known(sequence).slots.length
+        return self._sequences.length(sequence)
 
     def score(
         self,
@@ -149,7 +136,7 @@ class ReferenceTarget:
             self._check(rows, asked, layers, until)
             # A damaged file's weights may overflow; who reads the logits refuses what comes of it.
             with np.errstate(over="ignore", invalid="ignore"):
-                groups = self._begin(rows)
+                groups = self._sequences.begin(rows)
                 stream, hidden = self._run_layers(rows, groups, layers, until)
                 chosen = stream[np.asarray(asked, dtype=np.intp)]
                 normed = rms_norm(chosen, self._ends.norm, self._architecture.norm_epsilon)
@@ -166,44 +153,19 @@ class ReferenceTarget:
         Raises:
             EngineError: The rows are not a path from the sequence's committed end.
         """
-        known = self._known(sequence)
-        try:
-            local = [known.pending[index] for index in path]
-        except KeyError as error:
-            raise EngineError(f"Row {error} is no pending row of sequence {sequence}.") from None
-        known.slots.commit(local)
-        known.pending = {}
+        self._sequences.commit(sequence, path)
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` committed tokens."""
-        known = self._known(sequence)
-        known.slots.rollback(length)
-        known.pending = {}
+        self._sequences.rollback(sequence, length)
 
     def fork(self, sequence: int) -> int:
         """Return a new sequence with the same committed tokens; neither sees the other's future."""
-        return self._add(self._known(sequence).slots.fork())
+        return self._sequences.fork(sequence)
 
     def free(self, sequence: int) -> None:
         """Give the sequence's memory back; its name is no longer known."""
-        self._known(sequence)
-        del self._sequences[sequence]
-
-    def _new_slots(self) -> KVSlots:
-        shape = self._architecture
-        return KVSlots(shape.num_layers, shape.num_kv_heads, shape.head_dim)
-
-    def _add(self, slots: KVSlots) -> int:
-        name = self._next_name
-        self._next_name += 1
-        self._sequences[name] = _Sequence(slots)
-        return name
-
-    def _known(self, sequence: int) -> _Sequence:
-        try:
-            return self._sequences[sequence]
-        except KeyError:
-            raise EngineError(f"Sequence {sequence} is not open.") from None
+        self._sequences.free(sequence)
 
     def _check(
         self,
@@ -214,38 +176,19 @@ class ReferenceTarget:
     ) -> None:
         num_layers = self._architecture.num_layers
         check_until(until, num_layers)
-        named = {row.sequence for row in rows} & self._sequences.keys()
-        lengths = {name: self._sequences[name].slots.length for name in named}
-        check_rows(rows, lengths, self.vocab_size, self.context_length)
+        check_rows(rows, self._sequences.lengths(rows), self.vocab_size, self.context_length)
         check_asked(len(rows), asked, layers, until or num_layers)
-
-    def _begin(self, rows: Sequence[Row]) -> list[_Group]:
-        """Tell each sequence its rows, with parents in its own numbering."""
-        indices: dict[int, list[int]] = {}
-        local: list[int] = []
-        for index, row in enumerate(rows):
-            group = indices.setdefault(row.sequence, [])
-            local.append(len(group))
-            group.append(index)
-        groups = []
-        for name, group in indices.items():
-            known = self._sequences[name]
-            parents = [rows[index].parent for index in group]
-            known.slots.begin([-1 if parent < 0 else local[parent] for parent in parents])
-            known.pending = {index: local[index] for index in group}
-            groups.append(_Group(known.slots, group))
-        return groups
 
     def _run_layers(
         self,
         rows: Sequence[Row],
-        groups: Sequence[_Group],
+        groups: Sequence[Group],
         wanted: Sequence[int],
         until: int | None,
     ) -> tuple[Array, Mapping[int, Array]]:
         """Return the residual stream after the last layer, and as it enters the wanted ones."""
         layers = self._layers[:until]
-        epsilon = self._architecture.norm_epsilon
+        epsilon, unturned = self._architecture.norm_epsilon, self._architecture.unturned_layers
         stream = self._ends.embedding[np.asarray([row.token for row in rows], dtype=np.intp)]
         turns = self._rotary([row.position for row in rows])
         hidden: dict[int, Array] = {}
@@ -253,50 +196,11 @@ class ReferenceTarget:
             if index in wanted:
                 hidden[index] = stream
             normed = rms_norm(stream, weights.attention_norm, epsilon)
-            heads = self._attention(index, weights, normed, turns, groups)
+            own_turns = None if index in unturned else turns
+            heads = self._attention(index, weights, normed, own_turns, groups)
             stream = stream + weights.output(heads)
             normed = rms_norm(stream, weights.inner_norm, epsilon)
             stream = stream + weights.down(silu_gate(weights.gate_up(normed)))
         if len(layers) in wanted:
             hidden[len(layers)] = stream
         return stream, hidden
-
-    def _attention(
-        self,
-        index: int,
-        weights: LayerWeights,
-        normed: Array,
-        turns: tuple[Array, Array],
-        groups: Sequence[_Group],
-    ) -> Array:
-        """Return the heads' outputs side by side, float32 [M, num_heads × head_dim]."""
-        shape = self._architecture
-        queries, keys, values = self._project(weights, normed)
-        if index not in shape.unturned_layers:
-            rotate(queries, *turns, shape.rope.interleaved)
-            rotate(keys, *turns, shape.rope.interleaved)
-        queries *= np.float32(shape.head_dim**-0.5)
-        # Query heads that share a key-value head are neighbours, and attend in one product.
-        group = shape.num_heads // shape.num_kv_heads
-        queries = queries.reshape(len(normed), shape.num_kv_heads, group, shape.head_dim)
-        result = np.empty_like(queries)
-        for slots, indices in groups:
-            slots.put(index, keys[indices], values[indices])
-            for row, place in enumerate(indices):
-                result[place] = attend(queries[place], *slots.context(index, row))
-        return result.reshape(len(normed), shape.num_heads * shape.head_dim)
-
-    def _project(self, weights: LayerWeights, normed: Array) -> tuple[Array, Array, Array]:
-        """Return queries, keys and values, each float32 [M, heads, head_dim]."""
-        shape = self._architecture
-        heads = weights.qkv(normed)
-        if weights.qkv_bias is not None:
-            heads = heads + weights.qkv_bias
-        heads = heads.reshape(len(normed), heads.shape[1] // shape.head_dim, shape.head_dim)
-        first, second = shape.num_heads, shape.num_heads + shape.num_kv_heads
-        queries, keys, values = np.split(heads, (first, second), axis=1)
-        queries, keys = np.ascontiguousarray(queries), np.ascontiguousarray(keys)
-        if weights.q_norm is not None and weights.k_norm is not None:
-            queries = rms_norm(queries, weights.q_norm, shape.norm_epsilon)
-            keys = rms_norm(keys, weights.k_norm, shape.norm_epsilon)
-        return queries, keys, values

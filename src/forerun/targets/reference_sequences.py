@@ -1,0 +1,115 @@
+"""Sequences of the reference networks: their slots, and the rows that wait in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from forerun.cache.kv_slots import KVSlots
+from forerun.errors import EngineError
+from forerun.targets.protocol import Row
+
+__all__ = ["Group", "SlotSequences"]
+
+
+class Group(NamedTuple):
+    """The rows of one sequence in a pass: row i of the slots is row indices[i] of the pass."""
+
+    slots: KVSlots
+    indices: list[int]
+
+
+class _Sequence:
+    """One sequence: its slots, and where its rows stood in the last pass that had any."""
+
+    def __init__(self, slots: KVSlots) -> None:
+        self.slots = slots
+        self.pending: dict[int, int] = {}
+
+
+class SlotSequences:
+    """Sequences by name.
+
+    Args:
+        new_slots: Makes the slots of an empty one.
+    """
+
+    def __init__(self, new_slots: Callable[[], KVSlots]) -> None:
+        self._new_slots = new_slots
+        self._sequences: dict[int, _Sequence] = {}
+        self._next_name = 0
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._sequences)
+
+    def open(self) -> int:
+        """Start an empty sequence and return its name."""
+        return self._add(self._new_slots())
+
+    def length(self, sequence: int) -> int:
+        """Return how many of the sequence's rows are committed."""
+        return self._known(sequence).slots.length
+
+    def lengths(self, rows: Sequence[Row]) -> dict[int, int]:
+        """Return the length of each open sequence that the rows name."""
+        named = {row.sequence for row in rows} & self._sequences.keys()
+        return {name: self._sequences[name].slots.length for name in named}
+
+    def begin(self, rows: Sequence[Row]) -> list[Group]:
+        """Tell each sequence its rows, with parents in its own numbering."""
+        indices: dict[int, list[int]] = {}
+        local: list[int] = []
+        for index, row in enumerate(rows):
+            group = indices.setdefault(row.sequence, [])
+            local.append(len(group))
+            group.append(index)
+        groups = []
+        for name, group in indices.items():
+            known = self._sequences[name]
+            parents = [rows[index].parent for index in group]
+            known.slots.begin([-1 if parent < 0 else local[parent] for parent in parents])
+            known.pending = {index: local[index] for index in group}
+            groups.append(Group(known.slots, group))
+        return groups
+
+    def commit(self, sequence: int, path: Sequence[int]) -> None:
+        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
+
+        Raises:
+            EngineError: The rows are not a path from the sequence's committed end.
+        """
+        known = self._known(sequence)
+        try:
+            local = [known.pending[index] for index in path]
+        except KeyError as error:
+            raise EngineError(f"Row {error} is no pending row of sequence {sequence}.") from None
+        known.slots.commit(local)
+        known.pending = {}
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Forget all but the first `length` committed rows."""
+        known = self._known(sequence)
+        known.slots.rollback(length)
+        known.pending = {}
+
+    def fork(self, sequence: int) -> int:
+        """Return a new sequence with the same committed rows."""
+        return self._add(self._known(sequence).slots.fork())
+
+    def free(self, sequence: int) -> None:
+        """Give the sequence's memory back; its name is no longer known."""
+        self._known(sequence)
+        del self._sequences[sequence]
+
+    def _add(self, slots: KVSlots) -> int:
+        name = self._next_name
+        self._next_name += 1
+        self._sequences[name] = _Sequence(slots)
+        return name
+
+    def _known(self, sequence: int) -> _Sequence:
+        try:
+            return self._sequences[sequence]
+        except KeyError:
+            raise EngineError(f"Sequence {sequence} is not open.") from None
