@@ -15,8 +15,7 @@ __all__ = ["Drafted", "Event", "Result", "RoundEvent", "Source", "Stats", "Token
 Source = Literal["accepted", "corrected", "bonus"]
 
 
-@dataclass(frozen=True, slots=True)
-class Drafted:
+class Drafted(NamedTuple):
     """One proposed token of a round.
 
     Attributes:
@@ -34,8 +33,7 @@ class Drafted:
     expected: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RoundEvent:
+class RoundEvent(NamedTuple):
     """One round of one request: what was guessed, and how much of the text it brought.
 
     Attributes:
@@ -52,7 +50,8 @@ class RoundEvent:
 
     def as_json(self) -> dict[str, Any]:
         """Return the record as one JSON object."""
-        return {"event": "round", **asdict(self)}
+        drafted = tuple(each._asdict() for each in self.drafted)
+        return {"event": "round", **self._asdict(), "drafted": drafted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +167,14 @@ class Stats:
 
     def count_draft(self, drafter: str, accepted: bool) -> None:
         """Count one drafted token."""
-        tally = self.by_drafter.setdefault(drafter, [0, 0])
-        self.drafted, tally[0] = self.drafted + 1, tally[0] + 1
-        self.accepted, tally[1] = self.accepted + accepted, tally[1] + accepted
+        tally = self.by_drafter.get(drafter)
+        if tally is None:
+            tally = self.by_drafter[drafter] = [0, 0]
+        self.drafted += 1
+        tally[0] += 1
+        if accepted:
+            self.accepted += 1
+            tally[1] += 1
 
     def add(self, other: Stats) -> None:
         """Add another's counts and times to these."""

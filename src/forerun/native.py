@@ -200,12 +200,12 @@ class NativeWarp(Warp):
         normalises: bool,
     ) -> Chosen:
         # Numbers from elsewhere, as in the audit, are the slow twin's.
-        if type(noise) is not NativeNoise or logits.dtype != _FLOATS:
+        if type(noise) is not NativeNoise or logits.dtype != _FLOATS or not places:
             return Chosen([None] * len(places), [])
-        prompt, asked = self._prompt_ids, []
+        prompt, asked = self._prompt_of(places[0].state), []
         for row, state, position, guess in places:
-            prompt, counts, bans_stops = self._text(state)
-            asked.append((row, counts, bans_stops, position, -1 if guess is None else guess))
+            bans_stops = state.generated < self.min_tokens
+            asked.append((row, state.counts, bans_stops, position, -1 if guess is None else guess))
         rows = np.ascontiguousarray(logits)
         return Chosen(
             *self._warp.choose(
@@ -238,10 +238,12 @@ class NativeWarp(Warp):
 
     def _text(self, state: State) -> tuple[NDArray[np.uint32], dict[int, int], bool]:
         """Return what the compiled warp must know of the text: nothing that can't matter."""
+        return self._prompt_of(state), state.counts, state.generated < self.min_tokens
+
+    def _prompt_of(self, state: State) -> NDArray[np.uint32]:
         if state.prompt is not self._prompt:
             self._prompt, self._prompt_ids = state.prompt, np.array(sorted(state.prompt), np.uint32)
-        counts = state.counts if state.counting else {}
-        return self._prompt_ids, counts, state.generated < self.min_tokens
+        return self._prompt_ids
 
 
 def fast_warp(

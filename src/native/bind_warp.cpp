@@ -113,16 +113,19 @@ LogNormaliser choose_alone(const Warp& warp, Asked& one, std::size_t threads) {
   return normaliser;
 }
 
-// The normalisers of the first `count` rows; threads share even a single one.
+// The normalisers of the first `count` rows. Chunks are shared out from left to right, as columns
+// are in the pass: a thread reads what it has written.
 Normalisers normalisers_of(const std::vector<Asked>& asked, std::size_t count, std::size_t size,
                            std::size_t threads) {
-  std::vector<HalvedSum> sums;
+  if (count == 0) return {};
+  std::vector<ChunkedSum> sums;
   for (std::size_t i = 0; i < count; ++i) {
     sums.emplace_back(asked[i].row, size, asked[i].chosen.highest);
   }
-  for_rows(2 * count, threads, [&](std::size_t i) { sums[i / 2].add(i % 2); });
+  for_rows(count * sums[0].chunks(), threads,
+           [&](std::size_t i) { sums[i % count].add(i / count); });
   Normalisers found;
-  for (HalvedSum& sum : sums) {
+  for (const ChunkedSum& sum : sums) {
     const LogNormaliser one = sum.normaliser();
     found.emplace_back(one.highest, one.log_sum);
   }

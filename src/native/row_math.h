@@ -47,6 +47,10 @@ struct RowMath {
   // there must be room. Returns their sum.
   float (*exponentials)(float* values, std::size_t n);
 
+  // The sum of exp(x - highest) over n numbers up to `highest`: four by four lanes in single
+  // precision, these in double, the lanes by halves (core/softmax.py: log_normaliser).
+  double (*sum_of_exponentials)(const float* x, std::size_t n, float highest);
+
   // out[h][width] += sum over i < count, ascending, of weights[h][i] * values[i], values[i][width].
   void (*weigh)(const float* const* weights, std::size_t heads, const float* values,
                 std::size_t count, std::size_t width, float* const* out);

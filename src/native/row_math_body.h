@@ -4,6 +4,7 @@
 // set's function for another's.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -159,6 +160,71 @@ float exponentials(float* values, std::size_t n) {
   return sum_of(sum);
 }
 
+// Each x <= 0 becomes exp(x), within 1e-7 of itself, or exp(-87): core/softmax.py's quick
+// exponential. Step by step for all of them, as one's steps wait for each other.
+template <std::size_t count>
+inline __attribute__((always_inline)) void quick_exponentials(Lanes (&x)[count]) {
+  const float least = -87.0f;
+  const float magic = 12583039.0f;  // 1.5 * 2^23 + 127: n + 127 is 2^n's exponent
+  constexpr float series[] = {0x1.127000p-7f, 0x1.5554acp-5f, 0x1.555404p-3f, 0.5f, 1.0f, 1.0f};
+  Lanes shifted[count], p[count];
+  for (std::size_t i = 0; i < count; ++i) {
+    x[i] = x[i] < least ? Lanes{} + least : x[i];
+    shifted[i] = x[i] * 1.44269504f + magic;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const Lanes n = shifted[i] - magic;
+    x[i] = (x[i] - n * 0.693359375f) - n * -2.12194440e-4f;
+    p[i] = Lanes{} + 0x1.6d758cp-10f;
+  }
+  for (const float coefficient : series) {
+    for (std::size_t i = 0; i < count; ++i) p[i] = p[i] * x[i] + coefficient;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    Bits bits;
+    std::memcpy(&bits, &shifted[i], sizeof bits);
+    bits <<= 23;
+    std::memcpy(&shifted[i], &bits, sizeof bits);
+    x[i] = p[i] * shifted[i];
+  }
+}
+
+typedef float HalfLanes __attribute__((vector_size(32)));
+typedef double Doubles __attribute__((vector_size(64)));
+
+inline __attribute__((always_inline)) void add_four(const float* x, float highest, Doubles& lower,
+                                                    Doubles& upper) {
+  Lanes value[4];
+  for (std::size_t i = 0; i < 4; ++i) {
+    load(value[i], x + i * lanes);
+    value[i] = value[i] - highest;
+  }
+  quick_exponentials(value);
+  const Lanes sum = (value[0] + value[1]) + (value[2] + value[3]);
+  HalfLanes half[2];
+  std::memcpy(&half, &sum, sizeof sum);
+  lower += __builtin_convertvector(half[0], Doubles);
+  upper += __builtin_convertvector(half[1], Doubles);
+}
+
+double sum_of_exponentials(const float* x, std::size_t n, float highest) {
+  constexpr std::size_t four = 4 * lanes;
+  Doubles lower{}, upper{};
+  std::size_t i = 0;
+  for (; i + four <= n; i += four) add_four(x + i, highest, lower, upper);
+  if (i < n) {
+    float rest[four];
+    std::fill(rest, rest + four, -__builtin_huge_valf());
+    std::memcpy(rest, x + i, (n - i) * sizeof(float));
+    add_four(rest, highest, lower, upper);
+  }
+  lower += upper;
+  for (std::size_t half = 4; half > 0; half /= 2) {
+    for (std::size_t k = 0; k < half; ++k) lower[k] += lower[k + half];
+  }
+  return lower[0];
+}
+
 // Components [first, first + 2 * lanes) or, at the end of a head, [first, first + lanes).
 template <std::size_t heads, std::size_t parts>
 void weigh_part(const float* const* weights, const float* values, std::size_t count,
@@ -200,7 +266,8 @@ void weigh(const float* const* weights, std::size_t heads, const float* values, 
   }
 }
 
-constexpr RowMath functions{rms_factor, weigh_parts, scale, silu_gate, add, scores, exponentials, weigh};
+constexpr RowMath functions{rms_factor,   weigh_parts,         scale, silu_gate, add, scores,
+                            exponentials, sum_of_exponentials, weigh};
 
 }  // namespace
 }  // namespace forerun

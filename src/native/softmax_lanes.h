@@ -88,26 +88,19 @@ struct Softmax {
   // The sum is 1 at least, so that of exp(least), where 0 is meant, no bit is left in it.
   template <class Number, class Score>
   static inline double sum(const Parts<Number>& row, Score score) {
-    double sums[strands];
-    add_up<strands>(row, score, 0, sums);
-    return fold(sums);
-  }
-
-  // Of that sum, `count` strands from `first` on.
-  template <std::size_t count, class Number, class Score>
-  static inline void add_up(const Parts<Number>& row, Score score, std::size_t first,
-                            double* sums) {
-    constexpr std::size_t groups = count / width;
+    constexpr std::size_t groups = strands / width;
     Reals sum[groups] = {};
     for (std::size_t part = 0; part < row.count(); ++part) {
-      const Number* const numbers = row[part] + first;
+      const Number* const numbers = row[part];
       for (std::size_t start = 0; start < Parts<Number>::length; start += strands) {
         for (std::size_t i = 0; i < groups; ++i) {
           sum[i] += raised(score(Lanes::reals(numbers + start + i * width)));
         }
       }
     }
-    std::memcpy(sums + first, sum, sizeof sum);
+    double sums[strands];
+    std::memcpy(sums, sum, sizeof sum);
+    return fold(sums);
   }
 
   // The largest of a part's numbers, NaN left out.
@@ -144,22 +137,6 @@ struct Softmax {
       std::memcpy(out + first, &p, sizeof(double) * (left < width ? left : width));
     }
   }
-
-  static LogNormaliser log_normaliser(const float* logits, std::size_t size) {
-    const Parts<float> row(logits, size);
-    const double highest = largest(row) + 0.0;  // no -0
-    double sums[strands];
-    add_up<strands>(row, [highest](Reals x) { return x - highest; }, 0, sums);
-    return {highest, log_of_strands(sums)};
-  }
-
-  static void half_sum(const float* logits, std::size_t size, double highest, std::size_t half,
-                       double* sums) {
-    const auto score = [highest](Reals x) { return x - highest; };
-    add_up<strands / 2>(Parts<float>(logits, size), score, half * (strands / 2), sums);
-  }
-
-  static double log_of_strands(double* sums) { return Maker<Scalar>::logarithm(fold(sums)); }
 
   static void exponentials(const double* x, std::size_t count, double* out) {
     for (std::size_t first = 0; first < count; first += width) {

@@ -6,6 +6,7 @@
 
 #include "instruction_set.h"
 #include "noise_draw.h"
+#include "row_math.h"
 #include "warp_keep.h"
 #include "warp_kernels.h"
 
@@ -13,6 +14,7 @@ namespace forerun {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr std::size_t chunk = 4096;  // numbers of a row that one thread adds up
 
 // One row of weights under the settings that come after them.
 template <class Number>
@@ -182,15 +184,24 @@ void softmax(const double* scores, std::size_t size, double* p) {
 }
 
 LogNormaliser log_normaliser(const float* logits, std::size_t size) {
-  return warp_kernels().log_normaliser(logits, size);
+  ChunkedSum sum(logits, size, warp_kernels().largest(logits, size));
+  for (std::size_t chunk = 0; chunk < sum.chunks(); ++chunk) sum.add(chunk);
+  return sum.normaliser();
 }
 
-void HalvedSum::add(std::size_t half) {
-  warp_kernels().half_sum(logits_, size_, highest_, half, strands_);
+ChunkedSum::ChunkedSum(const float* logits, std::size_t size, double highest)
+    : logits_(logits), size_(size), highest_(highest + 0.0), sums_((size + chunk - 1) / chunk) {}
+
+void ChunkedSum::add(std::size_t which) {
+  const std::size_t first = which * chunk, count = std::min(chunk, size_ - first);
+  sums_[which] =
+      row_math().sum_of_exponentials(logits_ + first, count, static_cast<float>(highest_));
 }
 
-LogNormaliser HalvedSum::normaliser() {
-  return {highest_, warp_kernels().log_of_strands(strands_)};
+LogNormaliser ChunkedSum::normaliser() const {
+  double whole = 0.0;
+  for (const double sum : sums_) whole += sum;
+  return {highest_, noise::Maker<noise::Scalar>::logarithm(whole)};
 }
 
 void exponentials(const double* x, std::size_t count, double* out) {

@@ -74,20 +74,21 @@ void softmax(const double* scores, std::size_t size, double* p);
 
 LogNormaliser log_normaliser(const float* logits, std::size_t size);
 
-// The same of a row whose highest logit is known, in two halves of about the same work.
-class HalvedSum {
+// The same of a row whose highest logit is known, chunk by chunk: whoever makes one, the sum of all
+// is the same.
+class ChunkedSum {
  public:
-  HalvedSum(const float* logits, std::size_t size, double highest)
-      : logits_(logits), size_(size), highest_(highest) {}
+  ChunkedSum(const float* logits, std::size_t size, double highest);
 
-  void add(std::size_t half);  // 0 or 1; each once, in any thread
-  LogNormaliser normaliser();  // once both are there
+  std::size_t chunks() const { return sums_.size(); }
+  void add(std::size_t chunk);         // each once, in any thread
+  LogNormaliser normaliser() const;    // once all are there
 
  private:
   const float* logits_;
   std::size_t size_;
   double highest_;
-  alignas(64) double strands_[32];  // half of them each
+  std::vector<double> sums_;
 };
 
 // The exponentials of `count` numbers <= 0, for the tests.

@@ -35,11 +35,7 @@ struct WarpKernels {
   void (*shift)(const float* logits, const double* shift, std::size_t size, double* weights);
   void (*law)(const double* scores, std::size_t size, double* p);
   void (*exponentials)(const double* x, std::size_t count, double* out);
-  LogNormaliser (*log_normaliser)(const float* logits, std::size_t size);
-  // Of the strands of the sum that log_normaliser makes, one half: 0 or 1.
-  void (*half_sum)(const float* logits, std::size_t size, double highest, std::size_t half,
-                   double* strands);
-  double (*log_of_strands)(double* strands);
+  double (*largest)(const float* logits, std::size_t size);  // NaN left out
 };
 
 extern const WarpKernels portable_warp;

@@ -130,11 +130,15 @@ void shift_logits(const float* logits, const double* shift, std::size_t size, do
 }
 
 template <class Lanes>
+double largest_of(const float* logits, std::size_t size) {
+  return Softmax<Lanes>::largest(Parts<float>(logits, size));
+}
+
+template <class Lanes>
 constexpr WarpKernels warp_kernels_of() {
   return {Row<Lanes, float>::kernels(),  Row<Lanes, double>::kernels(),
           shift_logits<Lanes>,           Softmax<Lanes>::law,
-          Softmax<Lanes>::exponentials,  Softmax<Lanes>::log_normaliser,
-          Softmax<Lanes>::half_sum,      Softmax<Lanes>::log_of_strands};
+          Softmax<Lanes>::exponentials,  largest_of<Lanes>};
 }
 
 }  // namespace

@@ -473,7 +473,7 @@ def test_log_probabilities_are_the_targets_own(drafter: str) -> None:
         logits = [float(x) for x in TOY.logits_after(text)]
         logits[EOS] = -50.0
         total = math.log(math.fsum(math.exp(x) for x in logits))
-        assert event.logprob == pytest.approx(logits[event.token] - total, abs=1e-12)
+        assert event.logprob == pytest.approx(logits[event.token] - total, abs=3e-7)
         best = sorted(range(VOCAB), key=lambda t: (-logits[t], t))[:3]
         assert [t for t, _ in event.top] == best
         assert [lp for _, lp in event.top] == pytest.approx([logits[t] - total for t in best])

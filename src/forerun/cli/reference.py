@@ -14,7 +14,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +169,10 @@ def _events() -> Iterator[str]:
     ):
         said = _attributes(record)
         yield from ("", f"## {record.__name__}", "", _summary(record), "")
-        rows = [(f"`{f.name}`", f"`{f.type}`", said.get(f.name, "")) for f in fields(record)]
+        rows = []
+        for name, kind in record.__annotations__.items():
+            kind = getattr(kind, "__forward_arg__", kind)  # as named tuples keep them
+            rows.append((f"`{name}`", f"`{kind}`", said.get(name, "")))
         for name, value in vars(record).items():
             if isinstance(value, property):
                 rows.append(

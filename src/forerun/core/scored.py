@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,24 +59,24 @@ class ScoredDraft:
 
     def token(self, node: int, noise: Noise, position: int) -> int:
         """Return the target's token after `node`, which stands at `position`."""
+        known = self._tokens.get((node, position, noise))
+        if known is not None:
+            return known
         if (node, position, noise) not in self._tokens:
             self._choose(self.draft.first_line(node), noise, position)
-        token = self._tokens[node, position, noise]
-        if token is not None:
-            return token
+            return self.token(node, noise, position)
         return self.warp.token(self.logits[node + 1], self.state(node), noise, position)
 
     def _choose(self, line: Sequence[int], noise: Noise, position: int) -> None:
         """Look along a line of nodes, the first of which stands at `position`, in one go."""
-        tokens = [self.draft.nodes[node].token for node in line[1:]]
-        states = list(accumulate(tokens, State.advance, initial=self.state(line[0])))
-        self._states.update(zip(line, states, strict=True))
-        places = [
-            Place(node + 1, state, position + i, guess)
-            for i, (node, state, guess) in enumerate(
-                zip(line, states, [*tokens, None], strict=True)
-            )
-        ]
+        nodes, places = self.draft.nodes, []
+        node, state = line[0], self.state(line[0])
+        for at, child in enumerate(line[1:], position):
+            guess = nodes[child].token
+            places.append(Place(node + 1, state, at, guess))
+            state = state.advance(guess)
+            node, self._states[child] = child, state
+        places.append(Place(node + 1, state, position + len(places)))
         chosen = self.warp.choose(self.logits, places, noise)
         for node, place, token in zip(line, places, chosen.tokens, strict=True):
             self._tokens[node, place.position, noise] = token

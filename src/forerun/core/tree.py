@@ -66,7 +66,8 @@ class Draft:
     @classmethod
     def chain(cls, tokens: Iterable[int], drafter: str) -> Draft:
         """Return a chain of deterministic guesses."""
-        return cls.merged([tuple(tokens)], drafter)
+        nodes = [Node(token, i - 1, Point(token), drafter) for i, token in enumerate(tokens)]
+        return cls(tuple(nodes))
 
     @classmethod
     def merged(cls, continuations: Iterable[Sequence[int]], drafter: str) -> Draft:

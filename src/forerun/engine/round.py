@@ -113,28 +113,24 @@ def _rows(requests: Sequence[Request], drafts: Sequence[Draft]) -> tuple[list[in
 def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[TokenEvent]:
     """Write the round's tokens one by one, as far as the text goes."""
     happened: list[TokenEvent] = []
+    name, round_, top = request.name, request.round, request.options.top_logprobs
     nodes = (*verdict.accepted, None)
     before = (ROOT, *verdict.accepted)  # each one's logits score the token in question
     tokens = [*[scored.draft.nodes[node].token for node in verdict.accepted], verdict.token]
     log_p = scored.log_probabilities(before, tokens)
+    index = len(request.tokens) - len(request.prompt)
     for node, parent, token, logprob in zip(nodes, before, tokens, log_p, strict=True):
-        pushed = request.stop.push(token)
+        text, finished, detail = request.stop.push(token)
+        source, drafter, rank = _origin(scored.draft, verdict, parent, node)
+        best = _top(request, scored.logits[parent + 1]) if top else ()
+        event = TokenEvent(name, index, token, text, source, drafter, rank, logprob, best, round_)
         request.tokens.append(token)
         request.state = request.state.advance(token)
-        event = TokenEvent(
-            request.name,
-            len(request.tokens) - len(request.prompt) - 1,
-            token,
-            pushed.text,
-            *_origin(scored.draft, verdict, parent, node),
-            logprob,
-            _top(request, scored.logits[parent + 1]) if request.options.top_logprobs else (),
-            request.round,
-        )
         request.events.append(event)
         happened.append(event)
-        if pushed.finished is not None:
-            request.finish = (pushed.finished, pushed.detail)
+        index += 1
+        if finished is not None:
+            request.finish = finished, detail
             break
     return happened
 
@@ -163,6 +159,8 @@ def _tell(
     emitted: int,
 ) -> RoundEvent:
     """Describe the round, and count its draft."""
+    if not draft.nodes:
+        return RoundEvent(request.name, request.round, (), emitted)
     drafted: list[Drafted] = []
     chances: Sequence[float | None] = reached or [None] * len(draft)
     for index, (node, expected) in enumerate(zip(draft.nodes, chances, strict=True)):
