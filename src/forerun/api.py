@@ -43,11 +43,14 @@ from forerun.errors import (
 from forerun.events import Event, LoadProgress, Result, Stats, TokenEvent
 from forerun.fork_lock import fork_lock
 from forerun.models.chat_prompt import chat_tokens
+from forerun.models.head_file import HeadFile
 from forerun.models.model import Model, load_model
 from forerun.models.pull import cache_folder
+from forerun.models.shipped_head import shipped_head
 from forerun.native import use_instructions
+from forerun.targets.head import Head
 from forerun.targets.protocol import Target
-from forerun.targets.table import OpenedTarget, open_target
+from forerun.targets.table import OpenedTarget, open_head, open_target
 
 __all__ = ["LanguageModel", "Prompt", "Stream", "load"]
 
@@ -67,8 +70,8 @@ def load(
         model: A name such as "smollm2", or a path.
         progress: Called while a named model is being pulled, and as the weights are packed.
         options: The rest of `forerun.config.Loading`: weights, target, threads,
-            instruction_set, kv_bits, draft_model, draft_layers, context, script, corpus, store,
-            store_tokens.
+            instruction_set, kv_bits, draft_model, draft_layers, head, force_head, context, script,
+            corpus, store, store_tokens.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
@@ -112,6 +115,7 @@ class LanguageModel:
         self._store = Store(self.loading.store_tokens)
         self.corpus = self._fill_store(progress)
         self._draft_target: Target | None = None
+        self._head: Head | None = None
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
         control = Control(self.target, self._pass_costs)
@@ -358,6 +362,7 @@ class LanguageModel:
                 target=self.target,
                 draft_layers=self.loading.draft_layers,
                 store=self._store if self.loading.store_tokens else None,
+                open_head=self._open_head,
             )
             self._drafters[names] = make_drafter(spec, kit, self._own_drafters)
         return self._drafters[names]
@@ -398,6 +403,25 @@ class LanguageModel:
         # A shorter one's drafts end where its context does; decoding goes on.
         context = min(self.target.context_length, model.architecture.context_length)
         return self._open_target(model, context).target
+
+    def _open_head(self) -> Head:
+        """Return the head, opened once: the one that was named, or one that comes with Forerun."""
+        if self._head is None:
+            named, kv_bits = self.loading.head, self.loading.kv_bits
+            head = shipped_head(self.model) if named is None else HeadFile.open(named)
+            if head is None:
+                raise OptionError(
+                    f"Drafter 'eagle' needs a head, and none comes with {self.model.name}.",
+                    "Name the file of one that was learned from this model: head, or --head.",
+                )
+            self._head = open_head(
+                head,
+                self.model,
+                self.target,
+                kv_bits=None if kv_bits is None else int(kv_bits),
+                force=self.loading.force_head,
+            )
+        return self._head
 
     def _open_target(
         self,

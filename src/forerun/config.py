@@ -215,7 +215,7 @@ class Speculation(Options):
         "auto",
         min_length=1,
         description="Who drafts: suffix, lookup, recycle, prediction, bigram, model, early_exit, "
-        "scripted or random; several joined by commas draft together; 'auto' or 'none'.",
+        "eagle, scripted or random; several joined by commas draft together; 'auto' or 'none'.",
     )
     draft_length: DraftLength = Field(
         "auto",
@@ -351,6 +351,16 @@ class Loading(Options):
         description="Cut the draft model to this many first layers; or those after which drafter "
         "'early_exit' leaves the target, by default a quarter.",
     )
+    head: PathText | None = Field(
+        None,
+        description="The file of a head that was learned from this model, for drafter 'eagle'; by "
+        "default the one that comes with Forerun for the model, where there is one.",
+    )
+    force_head: bool = Field(
+        False,
+        description="Take the head though it was learned from another model, if its sizes fit: it "
+        "guesses worse, and changes no text.",
+    )
     script: str | None = Field(
         None,
         description="The text that drafter 'scripted' guesses, from the output's beginning; by "
@@ -387,6 +397,12 @@ class Loading(Options):
                 f"store_tokens = {self.store_tokens} has room for no text; give {LEAST_STORE} or "
                 "more, or 0 to keep none."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _a_head_to_force(self) -> Self:
+        if self.force_head and self.head is None:
+            raise ValueError("force_head needs a head; give its file as head, or leave it out.")
         return self
 
     @model_validator(mode="after")
@@ -490,6 +506,7 @@ class Racing(Options):
 _READ_BY = {
     "draft_model": ("model",),
     "draft_layers": ("model", "early_exit"),
+    "head": ("eagle",),
     "script": ("scripted",),
     "corpus": ("suffix",),
     "store": ("suffix",),

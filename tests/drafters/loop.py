@@ -16,12 +16,23 @@ from forerun.core.rules import Chance, make_rule
 from forerun.core.scored import ScoredDraft
 from forerun.core.tree import ROOT, Draft
 from forerun.core.warp import Warp
-from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
+from forerun.drafters.protocol import Drafter, DraftRequest, Outcome, Watcher
 from forerun.drafters.store import Store
 from forerun.drafters.table import DrafterKit, make_drafter
 from forerun.targets.toy import ToyTarget
+from forerun.targets.toy_head import ToyHead
 
-__all__ = ["Branching", "Text", "every_outcome", "fingerprint", "make", "write"]
+__all__ = [
+    "Branching",
+    "Text",
+    "every_outcome",
+    "fingerprint",
+    "follow",
+    "grow",
+    "make",
+    "states",
+    "write",
+]
 
 T = TypeVar("T")
 
@@ -110,14 +121,45 @@ class Text:
         self.round += 1
         self.drafts.append(draft)
         accepted = verdict.accepted[: len(tokens)]
-        return Outcome(self.sequence, draft, accepted, tuple(self.tokens), len(tokens), logits)
+        before = self.tokens[: -len(tokens)]
+        hidden = states(self.target, [before + text for text in texts])
+        written = tuple(self.tokens)
+        return Outcome(self.sequence, draft, accepted, written, len(tokens), logits, hidden)
+
+
+def states(target: ToyTarget, texts: Sequence[Sequence[int]]) -> dict[int, NDArray[np.float32]]:
+    """Return the hidden states at the last token of each text, by layer, of all layers."""
+    return {
+        layer: np.array([target.hidden_after(text, layer) for text in texts], np.float32)
+        for layer in range(target.capabilities.layers + 1)
+    }
+
+
+def follow(drafter: Drafter, sequence: int, tokens: Sequence[int], target: ToyTarget) -> None:
+    """Open a text, and show a watcher the states of all tokens but the last."""
+    drafter.open(sequence, tokens)
+    if isinstance(drafter, Watcher) and drafter.layers and len(tokens) > 1:
+        texts = [tokens[: end + 1] for end in range(len(tokens) - 1)]
+        drafter.see(sequence, 0, states(target, texts))
+
+
+def grow(
+    drafter: Drafter, sequence: int, known: int, tokens: Sequence[int], target: ToyTarget
+) -> None:
+    """Show a watcher a text that has grown from `known` tokens, a round for each."""
+    if not (isinstance(drafter, Watcher) and drafter.layers):
+        return
+    for end in range(max(known, 1), len(tokens)):
+        logits = target.logits_after(tokens[:end])[None]
+        hidden = states(target, [tokens[:end]])
+        drafter.observe([Outcome(sequence, Draft(), (), tokens[: end + 1], 1, logits, hidden)])
 
 
 def write(drafter: Drafter | None, texts: Sequence[Text], count: int) -> None:
     """Write `count` tokens of each text, all texts in one batch; then the drafter lets go."""
     for text in texts:
         if drafter:
-            drafter.open(text.sequence, text.tokens)
+            follow(drafter, text.sequence, text.tokens, text.target)
     while running := [text for text in texts if len(text.output) < count]:
         drafts = [Draft()] * len(running)
         if drafter:
@@ -137,10 +179,18 @@ def make(
     script: tuple[int, ...] | None = None,
     store: Store | None = None,
 ) -> Drafter:
-    """Return a drafter whose draft model, if it has one, is a toy of order 1."""
+    """Return a drafter whose draft model, or head, if it has one, is of a toy of order 1."""
     draft_model = ToyTarget.random(vocab_size, 1, 99)
     target = engines_target(vocab_size)
-    kit = DrafterKit(vocab_size, lambda: draft_model, script, target=target, store=store)
+    head = ToyHead(draft_model, range(1, vocab_size))  # it lacks a token
+    kit = DrafterKit(
+        vocab_size,
+        lambda: draft_model,
+        script,
+        target=target,
+        store=store,
+        open_head=lambda: head,
+    )
     drafter = make_drafter(spec, kit)
     assert drafter is not None
     return drafter

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafters.loop import Text, every_outcome, fingerprint, make, write
+from drafters.loop import Text, every_outcome, fingerprint, follow, grow, make, write
 from forerun.config import RuleName, Sampling
 from forerun.core.coins import Coins
 from forerun.core.noise import Domain, Noise
@@ -20,8 +20,14 @@ from forerun.drafters.protocol import Drafter, DraftRequest, Guesser, Place
 from forerun.drafters.table import DRAFTERS
 from forerun.targets.toy import ToyTarget
 
-SPECS = [*DRAFTERS, "lookup,bigram,random"]
-WITH_A_LAW = ["random", "bigram", "model", "early_exit"]  # the others only ever propose points
+SPECS = [*DRAFTERS, "lookup,bigram,random", "suffix,eagle"]
+WITH_A_LAW = [
+    "random",
+    "bigram",
+    "model",
+    "early_exit",
+    "eagle",
+]  # the others only ever propose points
 V = 5
 TARGET = ToyTarget.random(V, 2, 1)
 PROMPT = [0, 1, 2, 3, 0, 1, 2, 4, 0, 1]
@@ -59,8 +65,9 @@ def asked(
     return made.request()
 
 
-def guesses(drafter: Drafter, sequence: int, text: Sequence[int]) -> list[list[object]]:
-    """Return the drafts for a text, by noise and by coins."""
+def guesses(drafter: Drafter, sequence: int, text: Sequence[int], known: int) -> list[list[object]]:
+    """Return the drafts for a text that has grown from `known` tokens, by noise and by coins."""
+    grow(drafter, sequence, known, text, TARGET)
     requests = [asked(sequence, text, coins=coins) for coins in (False, True)]
     return [fingerprint(drafter.draft([request])[0], V) for request in requests]
 
@@ -68,8 +75,8 @@ def guesses(drafter: Drafter, sequence: int, text: Sequence[int]) -> list[list[o
 def fresh(spec: str, text: Sequence[int]) -> list[list[object]]:
     """Return the drafts of a drafter that has seen nothing but this text."""
     drafter = make(spec, V)
-    drafter.open(1, text)
-    return guesses(drafter, 1, text)
+    follow(drafter, 1, text, TARGET)
+    return guesses(drafter, 1, text, len(text))
 
 
 @drafters
@@ -137,7 +144,7 @@ def test_proposals_are_the_laws_tokens_are_drawn_from(spec: str, name: str, widt
     drafter = make(spec, 4)
     target = ToyTarget.random(4, 1, 3)
     prompt = [0, 1, 2, 0, 3, 0, 2, 1, 1, 0]
-    drafter.open(1, prompt)
+    follow(drafter, 1, prompt, target)
 
     def run(coins: Coins) -> Draft:
         text = Text(1, prompt, target, rule="tree", sampling=SAMPLINGS[name], chance=coins)
@@ -177,7 +184,7 @@ def test_a_law_is_really_drawn_from(spec: str) -> None:
     drafter = make(spec, V)
     texts = [Text(seed, PROMPT, TARGET, rule="block", chance=seed) for seed in range(20)]
     for text in texts:
-        drafter.open(text.sequence, PROMPT)
+        follow(drafter, text.sequence, PROMPT, TARGET)
     drafts = drafter.draft([text.request() for text in texts])
     assert (len({str(fingerprint(draft, V)) for draft in drafts}) > 1) == (spec in WITH_A_LAW)
 
@@ -257,13 +264,15 @@ def test_forks_go_their_own_ways(
 ) -> None:
     """After a fork each text drafts as if the other had never been, and outlives it."""
     drafter = make(spec, V)
-    drafter.open(1, text)
+    follow(drafter, 1, text, TARGET)
     drafter.draft([asked(1, text)])
     drafter.fork(1, 2)
-    assert guesses(drafter, 2, text + right) == fresh(spec, text + right)
-    assert guesses(drafter, 1, text + left) == fresh(spec, text + left)
+    known = len(text)
+    assert guesses(drafter, 2, text + right, known) == fresh(spec, text + right)
+    assert guesses(drafter, 1, text + left, known) == fresh(spec, text + left)
     drafter.free(1)
-    assert guesses(drafter, 2, text + right + left) == fresh(spec, text + right + left)
+    whole = text + right + left
+    assert guesses(drafter, 2, whole, known + len(right)) == fresh(spec, whole)
 
 
 @drafters
@@ -274,12 +283,12 @@ def test_rolled_back_it_is_as_if_never_there(
 ) -> None:
     """Rolled back to any length, it goes on like a drafter opened on that beginning."""
     drafter = make(spec, V)
-    drafter.open(1, text)
+    follow(drafter, 1, text, TARGET)
     drafter.draft([asked(1, text)])
     length = data.draw(st.integers(0, len(text)))
     drafter.rollback(1, length)
-    assert guesses(drafter, 1, text[:length]) == fresh(spec, text[:length])
-    assert guesses(drafter, 1, text[:length] + then) == fresh(spec, text[:length] + then)
+    assert guesses(drafter, 1, text[:length], length) == fresh(spec, text[:length])
+    assert guesses(drafter, 1, text[:length] + then, length) == fresh(spec, text[:length] + then)
 
 
 @drafters
@@ -290,7 +299,7 @@ def test_what_is_freed_is_gone(spec: str) -> None:
     for cycle in range(4):
         for sequence in range(3):
             write(drafter, [Text(sequence, PROMPT, TARGET, chance=0)], 12)
-        drafter.open(50, PROMPT[: cycle + 1])
+        follow(drafter, 50, PROMPT[: cycle + 1], TARGET)
         drafter.fork(50, 51)
         drafter.free(50)
         drafter.free(51)
@@ -317,9 +326,9 @@ def size(thing: object) -> int:
 def test_short_prompts_are_no_trouble(spec: str, prompt: list[int], coins: bool) -> None:
     """An empty text and a single token are drafted for, or not, and grow into longer ones."""
     drafter = make(spec, V)
-    drafter.open(1, prompt)
+    follow(drafter, 1, prompt, TARGET)
     drafter.draft([asked(1, prompt, coins=coins, budget=(40, 3))])
-    assert guesses(drafter, 1, prompt + PROMPT) == fresh(spec, prompt + PROMPT)
+    assert guesses(drafter, 1, prompt + PROMPT, len(prompt)) == fresh(spec, prompt + PROMPT)
 
 
 @drafters
@@ -343,7 +352,7 @@ def test_places_hold_what_guesses_promise(spec: str, name: str) -> None:
     if not isinstance(drafter, Guesser):
         return
     text = Text(1, PROMPT, TARGET, sampling=SAMPLINGS[name], budget=(4, 2))
-    drafter.open(1, PROMPT)
+    follow(drafter, 1, PROMPT, TARGET)
     for _ in range(12):
         drafter.observe([text.take(drafter.draft([text.request()])[0], 4)])
         before = fingerprint(drafter.draft([text.request()])[0], V)

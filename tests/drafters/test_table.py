@@ -12,6 +12,7 @@ from forerun.drafters.table import AUTO, DRAFTERS, DrafterKit, make_drafter
 from forerun.errors import OptionError
 from forerun.targets.protocol import Target
 from forerun.targets.toy import ToyTarget
+from forerun.targets.toy_head import ToyHead
 
 TARGET = ToyTarget.random(6, 1, 1)
 
@@ -20,7 +21,7 @@ def no_model() -> Target:
     raise AssertionError("only drafter model opens the draft model")
 
 
-KIT = DrafterKit(6, no_model, target=ToyTarget.random(6, 2, 1))
+KIT = DrafterKit(6, no_model, target=ToyTarget.random(6, 2, 1), open_head=lambda: ToyHead(TARGET))
 
 
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "model"])
@@ -43,7 +44,7 @@ def test_none_is_none_and_auto_is_a_drafter() -> None:
     ("spec", "says"),
     [
         ("sufix", "Did you mean 'suffix'"),
-        ("eagle9000", "There are bigram, early_exit, lookup"),
+        ("zebra9000", "There are bigram, eagle, early_exit, lookup"),
         ("", "no drafter ''"),
         ("lookup,,suffix", "no drafter ''"),
         ("lookup,bigram,lookup", "'lookup' is named 2 times"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from forerun.audit.heads import random_head
 from forerun.audit.identity import CHOSEN, ENDINGS, Cell, Stage, exact_cells, grid
 from forerun.audit.worlds import Letters
 from forerun.core.noise import Noise
@@ -16,9 +17,11 @@ from forerun.drafters.store import Store
 from forerun.drafters.table import DRAFTERS, DrafterKit, make_drafter
 from forerun.engine.request import Request
 from forerun.models.model import Model
+from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 from forerun.targets.table import open_target
 from forerun.targets.toy import ToyTarget
+from forerun.targets.toy_head import ToyHead
 
 __all__ = [
     "MERGED",
@@ -64,9 +67,17 @@ def drafters_of(kit: DrafterKit) -> Callable[[str], Drafter | None]:
     return drafter_for
 
 
-def _kit(target: Target, open_draft_model: Callable[[], Target]) -> DrafterKit:
+def _kit(
+    target: Target, open_draft_model: Callable[[], Target], open_head: Callable[[], Head]
+) -> DrafterKit:
     """Return what a stage's drafters are made from: later texts may guess from earlier ones."""
-    return DrafterKit(target.vocab_size, open_draft_model, target=target, store=Store(_KEPT))
+    return DrafterKit(
+        target.vocab_size,
+        open_draft_model,
+        target=target,
+        store=Store(_KEPT),
+        open_head=open_head,
+    )
 
 
 def toy_stage(seed: int = 0, *, max_tokens: int = 45) -> Stage:
@@ -119,10 +130,12 @@ def _toy_stage(
     max_tokens: int,
 ) -> Stage:
     target, guesser = toys
+    head = ToyHead(guesser, range(1, target.vocab_size))  # a token is not in its vocabulary
+    kit = DrafterKit(target.vocab_size, lambda: guesser, target=target, open_head=lambda: head)
     return Stage(
         name=name,
         target=target,
-        drafter_for=drafters_of(DrafterKit(target.vocab_size, lambda: guesser, target=target)),
+        drafter_for=drafters_of(kit),
         decoder=lambda _: Letters(),
         prompts=prompts,
         max_tokens=max_tokens,
@@ -202,7 +215,7 @@ def _stage_of(model: Model, max_tokens: int, prompts: Sequence[tuple[int, ...]])
     return Stage(
         name=model.name,
         target=target,
-        drafter_for=drafters_of(_kit(target, open_draft_model)),
+        drafter_for=drafters_of(_kit(target, open_draft_model, lambda: random_head(model, target))),
         decoder=lambda tokens: model.tokenizer.detokenizer(after=tokens),
         prompts=prompts,
         max_tokens=max_tokens,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from forerun.core.tree import Draft
 from forerun.drafters.first import First
 from forerun.drafters.grow import grow
-from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Guesser, Place
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Guesser, Place, price_of
 
 __all__ = ["Mix"]
 
@@ -26,6 +26,11 @@ class Mix(First):
     def __init__(self, drafters: Sequence[Guesser]) -> None:
         super().__init__(drafters)
         self._guessers = tuple(drafters)
+
+    @property
+    def price(self) -> float:
+        """Seconds that asking all of them about one more place takes."""
+        return sum(map(price_of, self._guessers))
 
     def place(self, request: DraftRequest) -> Place:
         """Return where all of them stand that may have a guess."""

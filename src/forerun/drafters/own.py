@@ -5,6 +5,7 @@ The shipped drafters are tested instead, and pay for no check.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -23,6 +24,7 @@ from forerun.drafters.protocol import (
     Outcome,
     Place,
     Watcher,
+    price_of,
 )
 from forerun.errors import EngineError, ForerunError
 from forerun.printable import counted
@@ -89,6 +91,14 @@ class _Own:
 
 class _OwnGuesser(_Own):
     """A drafter that can be asked place by place."""
+
+    @property
+    def price(self) -> float:
+        """Seconds that one more place takes, by the drafter's own word."""
+        price: object = _asked(self.name, price_of, self._drafter)
+        if not isinstance(price, int | float) or not 0.0 <= price < math.inf:
+            _refuse(self.name, f"names {_shown(price)} as its price")
+        return float(price)
 
     def place(self, request: DraftRequest) -> Place:
         """Return the root's place, under watch."""

@@ -27,8 +27,10 @@ __all__ = [
     "Guesser",
     "Outcome",
     "Place",
+    "Priced",
     "Watcher",
     "layers_of",
+    "price_of",
 ]
 
 _NONE: Mapping[int, NDArray[np.float32]] = MappingProxyType({})
@@ -217,7 +219,7 @@ NOWHERE = _Nowhere()
 
 @runtime_checkable
 class Guesser(Drafter, Protocol):
-    """A drafter that can be asked place by place, at next to no cost.
+    """A drafter that can be asked place by place, at next to no cost if it names no price.
 
     So somebody else can grow its draft, into the shape that pays; all it proposes are points.
     """
@@ -225,3 +227,18 @@ class Guesser(Drafter, Protocol):
     def place(self, request: DraftRequest) -> Place:
         """Return the root's place. It holds until the text goes on."""
         ...
+
+
+@runtime_checkable
+class Priced(Guesser, Protocol):
+    """A guesser that takes its time to be asked, and tells how much."""
+
+    @property
+    def price(self) -> float:
+        """Seconds that one more place takes, as it was of late; 0 before any was asked."""
+        ...
+
+
+def price_of(drafter: Drafter | None) -> float:
+    """Return the seconds that asking a drafter about one more place takes."""
+    return drafter.price if isinstance(drafter, Priced) else 0.0

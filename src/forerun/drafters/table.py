@@ -16,6 +16,7 @@ from forerun.drafters.mix import Mix
 from forerun.drafters.protocol import Drafter, Guesser
 from forerun.drafters.store import Store
 from forerun.errors import OptionError
+from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 
 __all__ = ["AUTO", "DRAFTERS", "DrafterKit", "drafter_names", "make_drafter"]
@@ -28,11 +29,16 @@ DRAFTERS: dict[str, str] = {
     "bigram": "forerun.drafters.bigram:Bigram",
     "model": "forerun.drafters.model:Model",
     "early_exit": "forerun.drafters.early_exit:EarlyExit",
+    "eagle": "forerun.drafters.eagle:Eagle",
     "scripted": "forerun.drafters.scripted:Scripted",
     "random": "forerun.drafters.random:Random",
 }
 
 AUTO = "prediction,suffix"
+
+
+def _no_head() -> Head:
+    raise OptionError("Drafter 'eagle' needs a head, and there is none.", "Give one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class DrafterKit:
         threads: How many may look at the rows of a pass.
         target: The one that drafter `early_exit` runs the first layers of.
         draft_layers: So many of them; None is a quarter.
+        open_head: Returns the head behind drafter `eagle`; may raise.
         store: Where drafters keep what outlives a text; None keeps nothing.
     """
 
@@ -55,6 +62,7 @@ class DrafterKit:
     threads: int = 1
     target: Target | None = None
     draft_layers: int | None = None
+    open_head: Callable[[], Head] = _no_head
     store: Store | None = None
 
 

@@ -9,17 +9,30 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from forerun.errors import NativeModuleError, OptionError, UnsupportedModelError
+from forerun.errors import (
+    CapabilityError,
+    NativeModuleError,
+    OptionError,
+    UnsupportedModelError,
+)
 from forerun.events import LoadProgress
+from forerun.models.head_file import HeadFile
 from forerun.models.model import Model
+from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 
-__all__ = ["TARGETS", "OpenedTarget", "open_target"]
+__all__ = ["HEADS", "TARGETS", "OpenedTarget", "open_head", "open_target"]
 
 TARGETS: dict[str, str] = {
     "native": "forerun.targets.native:NativeTarget",
     "reference": "forerun.targets.reference:ReferenceTarget",
 }
+
+HEADS: dict[str, str] = {
+    "native": "forerun.targets.reference_head:ReferenceHead",
+    "reference": "forerun.targets.reference_head:ReferenceHead",
+}
+"""What computes a head's passes beside a target's."""
 
 
 class OpenedTarget(NamedTuple):
@@ -83,6 +96,44 @@ def open_target(
     return OpenedTarget(_kind("reference")(model, context=context, progress=progress), reason)
 
 
+def open_head(
+    head: HeadFile,
+    model: Model,
+    target: Target,
+    *,
+    kv_bits: int | None = None,
+    force: bool = False,
+) -> Head:
+    """Open a head beside its target: in the same context, on as many threads.
+
+    Args:
+        head: The head's file.
+        model: The target's model.
+        target: The target.
+        kv_bits: 16 or 32, of each number in the keys and values; None is 16.
+        force: Take a head that was learned from another target, if its sizes fit.
+
+    Raises:
+        CapabilityError: No head runs beside such a target.
+        OtherTargetError: The head was learned from another target, or does not fit this one.
+        ModelFileError: The weights are damaged, or a file changed.
+        NotEnoughMemoryError: They need more memory than there is.
+    """
+    beside = target.capabilities.name
+    if beside not in HEADS:
+        what = f"No head runs beside target {beside!r}."
+        raise CapabilityError(what, f"Choose target {' or '.join(map(repr, HEADS))}.")
+    options: dict[str, Any] = {"context": target.context_length, "force": force}
+    if HEADS[beside].endswith(":NativeHead"):
+        options |= {"threads": target.capabilities.threads, "kv_bits": kv_bits}
+    opened: Head = _loaded(HEADS[beside])(head, model, **options)
+    return opened
+
+
 def _kind(name: str) -> Any:
-    module, attribute = TARGETS[name].split(":")
+    return _loaded(TARGETS[name])
+
+
+def _loaded(place: str) -> Any:
+    module, attribute = place.split(":")
     return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,190 @@
+"""A learned head guesses from the target's own hidden states (EAGLE-3: Li et al., 2025).
+
+It is shown what the target made of the text so far, so a single layer says much of what comes next;
+from then on it goes on from its own outputs. What it knows of the text is always true: each token's
+row is made of the target's states, and guesses leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.proposal import Point
+from forerun.core.tree import Draft
+from forerun.drafters.comb import Comb
+from forerun.drafters.head_ranks import HeadRanks
+from forerun.drafters.head_text import HeadText
+from forerun.drafters.head_tree import HeadNode, HeadTree, score_nodes, score_roots
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Outcome, Place
+from forerun.drafters.table import DrafterKit
+from forerun.errors import EngineError
+
+__all__ = ["Eagle"]
+
+_TOGETHER = 4  # places scored in one pass
+_GAIN = 0.1
+
+
+class Eagle:
+    """Drafts with a head, one sequence a text, the roots of all texts in one pass.
+
+    Args:
+        kit: Opens the head.
+
+    Raises:
+        OptionError: There is no head.
+        StartError: Its file can't be read, or it was learned from another target.
+    """
+
+    name = "eagle"
+
+    def __init__(self, kit: DrafterKit) -> None:
+        self._head = kit.open_head()
+        self._vocab_size = kit.vocab_size
+        self._texts: dict[int, HeadText] = {}
+        self._bare: dict[int, HeadTree] = {}  # each text's last tree, while nobody asked it
+        self._seconds, self._asked = 0.0, 0
+        self.price = 0.0
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Whose hidden states are the head's features."""
+        return self._head.layers
+
+    def open(self, sequence: int, tokens: Sequence[int]) -> None:
+        """Follow a new text; its prompt's states are still to be shown."""
+        self._add(sequence, HeadText(self._head, tokens))
+
+    def see(self, sequence: int, start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
+        """Read a part of the prompt."""
+        self._text(sequence).show(start, hidden, slice(None))
+
+    def fork(self, sequence: int, new: int) -> None:
+        """Follow text `new`, which has been `sequence` until now."""
+        self._add(new, self._text(sequence).fork())
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Forget all but the first `length` tokens of the text."""
+        self._bare.pop(sequence, None)
+        self._text(sequence).cut(length)
+
+    def free(self, sequence: int) -> None:
+        """Stop following the text."""
+        self._text(sequence).free()
+        self._bare.pop(sequence, None)
+        del self._texts[sequence]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Take the true features of the texts' new tokens; what was guessed is gone already."""
+        for outcome in outcomes:
+            text, before = self._text(outcome.sequence), len(outcome.tokens) - outcome.emitted
+            kept = outcome.accepted[: outcome.emitted - 1]
+            text.tokens = outcome.tokens
+            text.show(before - 1, outcome.hidden, [0, *[1 + node for node in kept]])
+            self._bare.pop(outcome.sequence, None)
+        if self._asked:
+            price = self._seconds / self._asked
+            self.price += (price - self.price) * (_GAIN if self.price else 1.0)
+            self._seconds, self._asked = 0.0, 0
+
+    def place(self, request: DraftRequest) -> Place:
+        """Return the root's place; nothing is scored before it is asked."""
+        tree = self._tree(request)
+        return NOWHERE if tree is None else _HeadPlace(self, tree, tree.root)
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Grow all drafts together, a level a pass."""
+        combs = [Comb(request, self.name) for request in requests]
+        growing = [
+            (comb, tree, tree.root)
+            for comb in combs
+            if comb.grows and (tree := self._tree(comb.request)) is not None
+        ]
+        if growing:
+            self._score_roots([tree for _, tree, _ in growing])
+        while growing:
+            score_nodes(self._head, [(tree, tip) for _, tree, tip in growing])
+            grown = [(comb, tree, self._grow(comb, tree, tip)) for comb, tree, tip in growing]
+            growing = [(comb, tree, tip) for comb, tree, tip in grown if comb.grows]
+        return [comb.draft() for comb in combs]
+
+    def ask(self, tree: HeadTree, node: HeadNode, most: int) -> Sequence[Guess]:
+        """Return what may follow a node; it is scored if it was not, with others that may be."""
+        begun = time.perf_counter()
+        if node.output is None:
+            self._score(tree, node)
+        guesses = tree.guesses(node, most)
+        self._seconds += time.perf_counter() - begun
+        self._asked += 1
+        return guesses
+
+    def _score(self, tree: HeadTree, node: HeadNode) -> None:
+        above = node.above
+        if above is None:
+            self._score_roots([tree])
+            return
+        if above.output is None:  # nobody asked about it
+            self._score(tree, above)
+        likely = tree.likeliest(_TOGETHER - 1)
+        score_nodes(self._head, [(tree, one) for one in (node, *likely)])
+
+    def _score_roots(self, trees: Sequence[HeadTree]) -> None:
+        """Score roots, and with them all that may be asked for in this round."""
+        score_roots(self._head, [*trees, *self._bare.values()])
+        self._bare.clear()
+
+    def _grow(self, comb: Comb, tree: HeadTree, tip: HeadNode) -> HeadNode:
+        """Add a level to a comb, and return its new tip."""
+        request, depth = comb.request, len(comb.trunk)
+        if tip.logits is None:
+            comb.add(())
+        elif request.coins is None:
+            guesses = tree.guesses(tip, request.width)
+            comb.add([(guess.token, Point(guess.token)) for guess in guesses])
+        else:
+            logits = np.full(self._vocab_size, -np.inf, dtype=np.float32)
+            logits[self._head.tokens] = tip.logits
+            comb.grow(logits)
+        return tree.child(tip, comb.trunk[-1]) if len(comb.trunk) > depth else tip
+
+    def _tree(self, request: DraftRequest) -> HeadTree | None:
+        """Return a bare tree for a text, if all of it was shown."""
+        text = self._text(request.sequence)
+        text.tokens = request.tokens
+        self._bare.pop(request.sequence, None)
+        if not text.is_ready:
+            return None
+        ranks = HeadRanks(request, self._head.tokens, self.name)
+        tree = HeadTree(text, ranks, request.state)
+        self._bare[request.sequence] = tree
+        return tree
+
+    def _add(self, sequence: int, text: HeadText) -> None:
+        if sequence in self._texts:
+            text.free()
+            raise EngineError(f"Drafter {self.name} already follows text {sequence}.")
+        self._texts[sequence] = text
+
+    def _text(self, sequence: int) -> HeadText:
+        if sequence not in self._texts:
+            raise EngineError(f"Drafter {self.name} does not follow text {sequence}.")
+        return self._texts[sequence]
+
+
+class _HeadPlace:
+    """A node of a tree, as it is asked about."""
+
+    __slots__ = ("_eagle", "_node", "_tree")
+
+    def __init__(self, eagle: Eagle, tree: HeadTree, node: HeadNode) -> None:
+        self._eagle, self._tree, self._node = eagle, tree, node
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        return self._eagle.ask(self._tree, self._node, most)
+
+    def after(self, token: int) -> _HeadPlace:
+        return _HeadPlace(self._eagle, self._tree, self._tree.child(self._node, token))
