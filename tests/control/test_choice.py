@@ -145,6 +145,101 @@ def test_nothing_is_guessed_behind_the_end() -> None:
     assert [node.token for node in draft.nodes] == [3, 4]
 
 
+# ---- what has a price
+
+
+class Dear:
+    """A place of which a free drafter tells one table, and one with a price another."""
+
+    def __init__(self, free: Told, priced: Told) -> None:
+        self.parts = free, priced
+        self.path = free.path
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        """Never asked as a whole."""
+        raise NotImplementedError
+
+    def after(self, token: int) -> Dear:
+        """Return the next place."""
+        return Dear(*[part.after(token) for part in self.parts])
+
+
+class Counted(Told):
+    """Remembers the paths where it was asked."""
+
+    asked: list[tuple[int, ...]]
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        """Return the table's guesses."""
+        self.asked.append(self.path)
+        return [guess._replace(drafter="dear") for guess in super().guesses(most)]
+
+    def after(self, token: int) -> Counted:
+        """Return the next place; they count together."""
+        place = Counted(self.table, (*self.path, token))
+        place.asked = self.asked
+        return place
+
+
+Table = dict[tuple[int, ...], list[tuple[int, float]]]
+
+
+def priced(free: Table, dear: Table, price: float, hope: float = 0.6) -> tuple[Growth, list]:  # type: ignore[type-arg]
+    """Return a tree of two drafters, and where the one with a price was asked."""
+    place = Counted(dear)
+    place.asked = []
+    request = Text(0, [0], ToyTarget.random(9, 2, 1), budget=(9, 9)).request()
+    both = Dear(Told(free), place)
+    return Growth(both, Estimates(), request, price, hope), place.asked
+
+
+CHAIN: Table = {(1,) * n: [(1, 0.7)] for n in range(9)}
+
+
+def test_what_has_a_price_is_asked_as_far_as_it_may_pay() -> None:
+    """P(node stays) x hope against tokens a second x price; what is spent is in the time."""
+    grown, asked = priced({}, CHAIN, 0.2)
+    choice = choose([grown], [1.0] * 20, 1.0)
+    # One token a second at first: 0.6 > 0.2 at the root. Then 1.7 / 1.2, 2.19 / 1.4, ...
+    rate, tokens, reached, depth = 1.0, 1.0, 1.0, 0
+    while reached * 0.6 > rate * 0.2:
+        depth, reached = depth + 1, reached * 0.7
+        tokens += reached
+        rate = max(rate, tokens / (1.0 + 0.2 * depth))
+    assert len(asked) == depth > 1
+    assert choice.spent == pytest.approx(0.2 * depth)
+    assert choice.seconds == pytest.approx(1.0 + choice.spent)
+    assert len(choice.drafts[0]) == depth
+
+
+def test_what_is_too_dear_or_hopeless_is_not_asked() -> None:
+    """Not even at the root; and what is free is asked all the same."""
+    for price, hope in ((0.7, 0.6), (0.2, 0.1)):
+        grown, asked = priced({(): [(2, 0.4)]}, CHAIN, price, hope)
+        choice = choose([grown], [1.0] * 20, 1.0)
+        assert asked == []
+        assert choice.spent == 0.0
+        assert [node.token for node in choice.drafts[0].nodes] == [2]
+
+
+def test_where_free_guesses_are_sure_nothing_is_paid() -> None:
+    """A price is for what they miss: behind a sure guess nobody else is asked."""
+    sure: Table = {(1,) * n: [(1, 0.95)] for n in range(9)}
+    grown, asked = priced(sure, CHAIN, 0.2)
+    choice = choose([grown], [1.0] * 20, 1.0)
+    assert asked == []
+    assert len(choice.drafts[0]) == 9
+
+
+def test_what_was_spent_is_spent_at_every_size() -> None:
+    """A tree is not made smaller to save what asking took already."""
+    grown, asked = priced({}, {(): [(1, 0.3)], (1,): [(1, 0.01)]}, 0.25)
+    choice = choose([grown], [1.0, 1.05, 1.1, 1.2], 1.0)
+    assert asked[0] == ()
+    assert len(choice.drafts[0]) == 1
+    assert choice.seconds == pytest.approx(1.05 + choice.spent)
+
+
 @given(st.lists(st.lists(st.floats(0.01, 0.99), max_size=4), min_size=1, max_size=4), st.data())
 def test_gains_of_texts_add_up_to_the_rounds(
     reached: list[list[float]], data: st.DataObject

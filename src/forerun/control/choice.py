@@ -7,6 +7,13 @@ one more with the probability that it is reached and right, which is the product
 probabilities. Nodes are taken likeliest first, whichever text they belong to, so that each size's
 tree is the best of that size (Sequoia, Chen et al., 2024, section 3.1); of the sizes the best is
 kept, and 0, plain decoding, is one of them (`forerun.theory.optimal_size`).
+
+Some drafters take their time to be asked. Such a one is asked behind a node if that is worth it:
+
+    P(node stays) P(no free guess there is right) hope > tokens a second, so far, x its price
+
+where hope is how often its best guess was held to be right of late. What was spent on asking is
+spent, however much of the tree is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from heapq import heappop, heappush
 from forerun.control.estimates import Estimates, Kind
 from forerun.core.proposal import Point
 from forerun.core.tree import ROOT, Draft, Node
-from forerun.drafters.protocol import DraftRequest, Guess, Place
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Place, parts_of
 
 __all__ = ["Choice", "Growth", "choose"]
 
@@ -34,8 +41,11 @@ class Growth:
         place: The root's.
         estimates: The text's.
         request: Gives length, width, and the tokens that nothing follows.
+        price: Seconds that the part of a place takes to be asked that has a price.
+        hope: How likely its best guess is, from experience.
 
     Attributes:
+        found: How likely its best guess was, wherever it was asked.
         judged: At each node whose place was asked, and ROOT: all that was guessed there, and the
             guesses' kinds.
     """
@@ -44,15 +54,27 @@ class Growth:
         "_depths",
         "_ends",
         "_estimates",
+        "_hope",
         "_length",
         "_places",
         "_width",
+        "found",
         "judged",
         "nodes",
+        "price",
     )
 
-    def __init__(self, place: Place, estimates: Estimates, request: DraftRequest) -> None:
+    def __init__(
+        self,
+        place: Place,
+        estimates: Estimates,
+        request: DraftRequest,
+        price: float = 0.0,
+        hope: float = 1.0,
+    ) -> None:
         self._estimates = estimates
+        self.price, self._hope = price, hope
+        self.found: list[float] = []
         self._length, self._width = request.length, request.width
         self._ends = request.ends
         self._places: dict[int, Place] = {ROOT: place}
@@ -67,8 +89,19 @@ class Growth:
         self._depths[node] = self._depths[parent] + 1
         return node
 
-    def ask(self, node: int) -> list[tuple[float, Guess]]:
-        """Return what may follow `node`, each token once, with its probability given the node."""
+    @property
+    def spent(self) -> float:
+        """Seconds that went into asking what has a price."""
+        return self.price * len(self.found)
+
+    def ask(self, node: int, reached: float, rate: float) -> list[tuple[float, Guess]]:
+        """Return what may follow `node`, each token once, with its probability given the node.
+
+        Args:
+            node: Whose followers are asked for.
+            reached: How likely it stays in the text.
+            rate: Tokens a second, so far: what has a price is asked if it may bring more.
+        """
         if self._depths[node] >= self._length:
             return []
         if node != ROOT:
@@ -76,11 +109,28 @@ class Growth:
             if guess.token in self._ends:
                 return []
             self._places[node] = self._places[parent].after(guess.token)
-        guesses = self._places[node].guesses(min(self._width, _WIDEST))
+        place, most = self._places[node], min(self._width, _WIDEST)
+        free, priced = parts_of(place)
+        guesses = free.guesses(most)
+        judged = self._estimates.judge(guesses) if guesses else []
+        if priced is not NOWHERE and self._may_pay(judged, reached, rate):
+            more = priced.guesses(most)
+            judged_more = self._estimates.judge(more)
+            self.found.append(max((probability for probability, _ in judged_more), default=0.0))
+            guesses, judged = [*guesses, *more], [*judged, *judged_more]
         if not guesses:
             return []
-        judged = self._estimates.judge(guesses)
         self.judged[node] = guesses, [kind for _, kind in judged]
+        return self._merged(guesses, judged)
+
+    def _may_pay(self, judged: Sequence[tuple[float, Kind]], reached: float, rate: float) -> bool:
+        """Whether what is still missed, with what is known, is worth asking for."""
+        missed = 1.0 - min(sum(probability for probability, _ in judged), 1.0)
+        return reached * missed * self._hope > rate * self.price
+
+    def _merged(
+        self, guesses: Sequence[Guess], judged: Sequence[tuple[float, Kind]]
+    ) -> list[tuple[float, Guess]]:
         best: dict[int, tuple[float, Guess]] = {}
         for guess, (probability, _) in zip(guesses, judged, strict=True):
             token = guess.token
@@ -119,21 +169,24 @@ class Choice:
         drafts: One for each growth.
         reached: For each node of each draft, the probability that it stays in the text.
         seconds: What the round is expected to take.
+        spent: Of those, what went into asking what has a price.
     """
 
     drafts: list[Draft]
     reached: list[tuple[float, ...]]
     seconds: float
+    spent: float = 0.0
 
     def gains(self, asked: float, off: float, texts: float) -> list[float]:
         """Return, for each text, the tokens that drafting brings, less those that its time would.
 
         Args:
-            asked: Seconds of the round, had nothing been found worth drafting.
+            asked: Seconds of the round, had nothing been found worth drafting, nor anything spent.
             off: Had nothing been asked.
             texts: Of the round, also those that were not asked about.
         """
         rate = texts / off  # tokens a second of plain rounds
+        asked += self.spent
         price = rate * (asked - off) / max(len(self.drafts), 1)
         price_of_node = rate * (self.seconds - asked) / max(sum(map(len, self.drafts)), 1)
         return [
@@ -147,7 +200,7 @@ class Choice:
         reached: list[tuple[float, ...]] = [()] * count
         for place, draft, chances in zip(places, self.drafts, self.reached, strict=True):
             drafts[place], reached[place] = draft, chances
-        return Choice(drafts, reached, self.seconds)
+        return Choice(drafts, reached, self.seconds, self.spent)
 
 
 def choose(
@@ -167,45 +220,66 @@ def choose(
     """
     heap: list[tuple[float, int, int, Guess, int]] = []
     born = 0
+    rate = (len(growths) + others) / off  # the best so far
     for which, growth in enumerate(growths):
-        for probability, guess in growth.ask(ROOT):
+        for probability, guess in growth.ask(ROOT, 1.0, rate):
             born += 1
             heappush(heap, (-probability, born, which, guess, ROOT))
-    tokens = len(growths) + others
-    best, size, taken = tokens / off, 0, 0
-    sizes = [0] * len(growths)
-    kept = sizes.copy()
-    while heap and taken < len(seconds) - 1:
+    is_priced = any(growth.price for growth in growths)
+    spent = _spent(growths)
+    tokens = [len(growths) + others]  # by size
+    owners: list[int] = []  # of the nodes, in their order
+    while heap and len(owners) < len(seconds) - 1:
         reached, _, which, guess, parent = heappop(heap)
         reached = -reached
-        if reached < _LEAST or not _may_pay(tokens, reached, taken, seconds, best):
+        if reached < _LEAST or not _may_pay(
+            tokens[-1], reached, seconds[len(tokens) :], spent, rate
+        ):
             break
         growth = growths[which]
         node = growth.add(guess, parent, reached)
-        tokens += reached
-        taken += 1
-        sizes[which] += 1
-        rate = tokens / seconds[taken]
-        if rate > best:
-            best, size, kept = rate, taken, sizes.copy()
-        for probability, follower in growth.ask(node):
+        tokens.append(tokens[-1] + reached)
+        owners.append(which)
+        rate = max(rate, tokens[-1] / (seconds[len(owners)] + spent))
+        for probability, follower in growth.ask(node, reached, rate):
             if reached * probability >= _LEAST:
                 born += 1
                 heappush(heap, (-reached * probability, born, which, follower, node))
-    pairs = list(zip(growths, kept, strict=True))
+        spent = _spent(growths) if is_priced else 0.0
+    return _kept(growths, tokens, owners, seconds)
+
+
+def _kept(
+    growths: Sequence[Growth],
+    tokens: Sequence[float],
+    owners: Sequence[int],
+    seconds: Sequence[float],
+) -> Choice:
+    """Return the trees of the size that brings the most, whatever was spent on asking."""
+    spent = _spent(growths)
+    size = max(range(len(tokens)), key=lambda n: tokens[n] / (seconds[n] + spent))
+    counts = [0] * len(growths)
+    for which in owners[:size]:
+        counts[which] += 1
+    pairs = list(zip(growths, counts, strict=True))
     return Choice(
         [growth.draft(count) for growth, count in pairs],
         [growth.reached(count) for growth, count in pairs],
-        seconds[size],
+        seconds[size] + spent,
+        spent,
     )
 
 
+def _spent(growths: Sequence[Growth]) -> float:
+    return sum([growth.spent for growth in growths])
+
+
 def _may_pay(
-    tokens: float, reached: float, taken: int, seconds: Sequence[float], best: float
+    tokens: float, reached: float, seconds: Sequence[float], spent: float, rate: float
 ) -> bool:
-    """Whether some size from here on could beat `best`, were all nodes as likely as this one."""
-    for time in seconds[taken + 1 :]:
+    """Whether some size from here on could beat `rate`, were all nodes as likely as this one."""
+    for time in seconds:
         tokens += reached
-        if tokens > best * time:
+        if tokens > rate * (time + spent):
             return True
     return False

@@ -13,7 +13,7 @@ from forerun.control.cost import CostCurve, measure
 from forerun.control.estimates import Estimates
 from forerun.control.lengths import LONGEST, Lengths
 from forerun.core.tree import ROOT
-from forerun.drafters.protocol import DraftRequest, Guesser, Outcome
+from forerun.drafters.protocol import DraftRequest, Guesser, Outcome, price_of
 from forerun.targets.protocol import Target
 
 __all__ = ["Control", "RoundTimes"]
@@ -22,6 +22,7 @@ _MOST_NODES = 31  # of one text
 _GAIN = 0.1
 _TENANTS = 64  # whose experience is kept, those that wrote last
 _BELIEVED = 300.0  # seconds for which a measurement stands
+_HOPE, _RECOVERY = 0.6, 0.02
 _PATIENCE, _LONGEST_PAUSE = 2, 16  # rounds in vain for each round of pause
 
 
@@ -53,12 +54,20 @@ class _Text:
     worth: float = 0.0  # tokens that a round brought of late by being asked about, less its price
     vain: int = 0  # rounds in a row that were asked about while that was not worth it
     pause: int = 0  # rounds that are not asked about before the next that is
+    hope: float = _HOPE  # how likely the best guess of those that have a price was of late
 
     def was_asked(self, gain: float) -> None:
         """Pause the longer, the longer asking has not been worth its price."""
         self.worth += _GAIN * (gain - self.worth)
         self.vain = 0 if self.worth > 0 else self.vain + 1
         self.pause = min(self.vain // _PATIENCE, _LONGEST_PAUSE)
+
+    def has_found(self, found: Sequence[float]) -> None:
+        """Learn what asking for a price is worth; what is not asked for long is worth a try."""
+        for probability in found:
+            self.hope += _GAIN * (probability - self.hope)
+        if not found:
+            self.hope += _RECOVERY * (_HOPE - self.hope)
 
 
 class Control:
@@ -84,6 +93,7 @@ class Control:
         self._experience: OrderedDict[str, Estimates] = OrderedDict()
         self._texts: dict[int, _Text] = {}
         self._rest, self._asking = _Line(), _Line()
+        self._spent = 0.0  # seconds of the last choice that went into asking what has a price
 
     @property
     def curve(self) -> CostCurve:
@@ -159,7 +169,9 @@ class Control:
             if self.rests(request.sequence):
                 continue
             text = self._texts[request.sequence]
-            text.growth = Growth(drafter.place(request), text.estimates, request)
+            text.growth = Growth(
+                drafter.place(request), text.estimates, request, price_of(drafter), text.hope
+            )
             growths.append(text.growth)
             growing.append(place)
         passes = self._passes(rows, context, _MOST_NODES * len(growths))
@@ -169,7 +181,11 @@ class Control:
         choice = choose(growths, seconds, off, others + paused)
         gains = choice.gains(seconds[0], off, len(asked) + others)
         for place, gain in zip(growing, gains, strict=True):
-            self._texts[asked[place][0].sequence].was_asked(gain)
+            text = self._texts[asked[place][0].sequence]
+            text.was_asked(gain)
+            if text.growth is not None and text.growth.price:
+                text.has_found(text.growth.found)
+        self._spent = choice.spent
         return choice if not paused else choice.among(len(asked), growing)
 
     def learn(self, outcome: Outcome, drafting: float) -> None:
@@ -197,7 +213,7 @@ class Control:
             self._curve.observe(rows, context, times.passing)
             self._rest.learn(nodes, times.rest + times.learning)
             if times.choice:
-                self._asking.learn(nodes, times.choice)
+                self._asking.learn(nodes, max(times.choice - self._spent, 0.0))
 
     def _experience_of(self, tenant: str) -> Estimates:
         """Return what earlier texts of a tenant taught; of tenants, the last are remembered."""

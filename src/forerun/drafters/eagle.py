@@ -183,6 +183,10 @@ class _HeadPlace:
     def __init__(self, eagle: Eagle, tree: HeadTree, node: HeadNode) -> None:
         self._eagle, self._tree, self._node = eagle, tree, node
 
+    @property
+    def parts(self) -> tuple[Place, Place]:
+        return NOWHERE, self
+
     def guesses(self, most: int) -> Sequence[Guess]:
         return self._eagle.ask(self._tree, self._node, most)
 

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from forerun.core.tree import Draft
 from forerun.drafters.first import First
 from forerun.drafters.grow import grow
-from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Guesser, Place, price_of
+from forerun.drafters.protocol import (
+    NOWHERE,
+    DraftRequest,
+    Guess,
+    Guesser,
+    Place,
+    parts_of,
+    price_of,
+)
 
 __all__ = ["Mix"]
 
@@ -34,9 +42,12 @@ class Mix(First):
 
     def place(self, request: DraftRequest) -> Place:
         """Return where all of them stand that may have a guess."""
-        places = [guesser.place(request) for guesser in self._guessers]
-        known = [place for place in places if place is not NOWHERE]
-        return known[0] if len(known) == 1 else _Places(known)
+        parts = [parts_of(guesser.place(request)) for guesser in self._guessers]
+        free = [place for place, _ in parts if place is not NOWHERE]
+        priced = [place for _, place in parts if place is not NOWHERE]
+        if not priced:
+            return free[0] if len(free) == 1 else _Places(free)
+        return _PartedPlaces(_Places(free), _Places(priced))
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Merge the guesses of texts that share their noise; draw coins for the others."""
@@ -63,3 +74,20 @@ class _Places:
 
     def after(self, token: int) -> _Places:
         return _Places([place.after(token) for place in self._places])
+
+
+class _PartedPlaces:
+    """One place, seen by drafters that cost nothing to ask and by some that do."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, free: _Places, priced: _Places) -> None:
+        self.parts = free, priced
+
+    def guesses(self, most: int) -> Sequence[Guess]:
+        free, priced = self.parts
+        return [*free.guesses(most), *priced.guesses(most)]
+
+    def after(self, token: int) -> _PartedPlaces:
+        free, priced = self.parts
+        return _PartedPlaces(free.after(token), priced.after(token))

@@ -26,10 +26,12 @@ __all__ = [
     "Guess",
     "Guesser",
     "Outcome",
+    "Parted",
     "Place",
     "Priced",
     "Watcher",
     "layers_of",
+    "parts_of",
     "price_of",
 ]
 
@@ -217,6 +219,21 @@ NOWHERE = _Nowhere()
 """The place of a drafter that knows nothing here, nor will know anything further on."""
 
 
+class Parted(Place, Protocol):
+    """A place that costs something to ask, all of it or in part."""
+
+    @property
+    def parts(self) -> tuple[Place, Place]:
+        """What is asked at next to no cost, and what has the drafter's price."""
+        ...
+
+
+def parts_of(place: Place) -> tuple[Place, Place]:
+    """Return a place's part that is asked at next to no cost, and the other: NOWHERE is none."""
+    parts: tuple[Place, Place] = getattr(place, "parts", None) or (place, NOWHERE)
+    return parts
+
+
 @runtime_checkable
 class Guesser(Drafter, Protocol):
     """A drafter that can be asked place by place, at next to no cost if it names no price.
@@ -231,7 +248,7 @@ class Guesser(Drafter, Protocol):
 
 @runtime_checkable
 class Priced(Guesser, Protocol):
-    """A guesser that takes its time to be asked, and tells how much."""
+    """A guesser that takes its time to be asked, and tells how much; its places are `Parted`."""
 
     @property
     def price(self) -> float:
