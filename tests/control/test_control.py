@@ -14,7 +14,7 @@ from forerun.control.control import Control, RoundTimes
 from forerun.control.cost import CostCurve
 from forerun.core.tree import Draft
 from forerun.drafters.memory import Memoryless
-from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Outcome
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Outcome, Place
 from forerun.targets.toy import ToyTarget
 
 TARGET = ToyTarget.random(9, 2, 1)
@@ -259,3 +259,56 @@ def test_no_tenant_learns_from_anothers_texts() -> None:
     for tenant in range(70):
         control.open(3 + tenant, str(tenant), chooses=True)
     assert len(control._experience) == 64
+
+
+class Dear(Loop):
+    """A drafter with a price, whose best guess is held to be as likely as it says."""
+
+    def __init__(self, price: float, confidence: float) -> None:
+        super().__init__()
+        self.price, self.confidence, self.asked = price, confidence, 0
+
+    @property
+    def parts(self) -> tuple[Place, Place]:
+        """All of it has the price."""
+        return NOWHERE, self
+
+    def place(self, request: DraftRequest) -> Dear:  # type: ignore[override]
+        """It stands at every place itself."""
+        return self
+
+    def after(self, token: int) -> Dear:
+        """And at the next."""
+        return self
+
+    def guesses(self, most: int) -> list[Guess]:
+        """Count, and guess."""
+        self.asked += 1
+        return [Guess(1, self.confidence, self.name, 0)]
+
+
+def test_who_has_a_price_is_given_up_where_it_guesses_badly_and_tried_again() -> None:
+    """A hundred rounds ask it a few times; one that guesses well is asked in each."""
+    control = Control(TARGET, Costs())
+    control.open(0, chooses=True)
+    bad, good = Dear(0.1, 0.02), Dear(0.1, 0.9)
+    for drafter in (bad, good):
+        control.open(0, chooses=True)
+        for _ in range(100):
+            chosen(control, drafter)
+    assert 2 <= bad.asked <= 50
+    assert good.asked >= 100
+
+
+def test_a_price_is_counted_once() -> None:
+    """What asking took is not held to be what each round's choice takes anyhow."""
+    control = Control(TARGET, Costs())
+    control.open(0, chooses=True)
+    drafter = Dear(0.2, 0.9)
+    for _ in range(200):
+        request = replace(Text(0, LOOP, TARGET, budget=(3, 1)).request(), sequence=0)
+        choice = control.choose([(request, drafter)], 1, 0, 16)
+        assert choice.spent == pytest.approx(0.2 * 3)
+        nodes = len(choice.drafts[0])
+        control.clock(1 + nodes, nodes, 16, RoundTimes(0, choice.spent, 1.0, 0, 0))
+    assert choice.seconds == pytest.approx(1.0 + choice.spent, rel=0.02)
