@@ -125,6 +125,12 @@ class NativeNoise(Noise):
         noise: list[float] = self._native.noise_at(self.seed, self.sample, position, tokens)
         return noise
 
+    def among(self, position: int, tokens: NDArray[np.uint32]) -> NDArray[np.float64]:
+        """Return the noise of many tokens at `position`."""
+        place = self.seed, self.sample, position
+        noise: NDArray[np.float64] = self._native.noise_among(*place, tokens)
+        return noise
+
     def _make(self, position: int, vocab_size: int) -> NDArray[np.float64]:
         place = self.seed, self.sample, position
         noise: NDArray[np.float64] = self._native.make_noise(*place, vocab_size)

@@ -47,6 +47,13 @@ std::vector<double> noise_of_tokens(std::uint64_t seed, std::uint32_t sample,
   return noise;
 }
 
+Row noise_among(std::uint64_t seed, std::uint32_t sample, std::uint32_t position,
+                const Words& tokens) {
+  auto noise = std::make_unique<double[]>(tokens.shape(0));
+  noise_at({seed, sample, position}, tokens.data(), tokens.shape(0), noise.get());
+  return owned(std::move(noise), tokens.shape(0));
+}
+
 std::size_t drawn_token(const Scores& scores, std::uint64_t seed, std::uint32_t sample,
                         std::uint32_t position) {
   if (scores.shape(0) == 0) throw std::invalid_argument("There are no scores to draw from.");
@@ -86,6 +93,8 @@ void bind_noise(nb::module_& m) {
         "Gumbel noise of one place, float64 [vocab_size]: the bits of core/noise.py.");
   m.def("noise_at", &noise_of_tokens, "seed"_a, "sample"_a, "position"_a, "tokens"_a,
         "The noise of some tokens of one place.");
+  m.def("noise_among", &noise_among, "seed"_a, "sample"_a, "position"_a, "tokens"_a.noconvert(),
+        "The same of many tokens, uint32 [tokens]: float64 [tokens].");
   m.def("draw_token", &drawn_token, "scores"_a.noconvert(), "seed"_a, "sample"_a, "position"_a,
         "argmax(scores + noise), ties to the lowest id; scores float64 [vocab_size].");
   m.def("noise_of_words", &noise_of_these, "high"_a.noconvert(), "low"_a.noconvert(),

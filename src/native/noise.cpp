@@ -26,14 +26,7 @@ void make_noise(const NoiseAddress& address, std::size_t vocab_size, double* noi
 
 void noise_at(const NoiseAddress& address, const std::uint32_t* tokens, std::size_t count,
               double* noise) {
-  // One by one: tokens far apart share no blocks.
-  using One = noise::Maker<noise::Scalar>;
-  const One::Place at(address);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto high = One::philox(at, tokens[i] / 4, noise::domain_high);
-    const auto low = One::philox(at, tokens[i] / 4, noise::domain_low);
-    noise[i] = One::gumbel(high.word[tokens[i] % 4], low.word[tokens[i] % 4]);
-  }
+  kernels().at(address, tokens, count, noise);
 }
 
 std::size_t draw_token(const NoiseAddress& address, const double* scores, std::size_t vocab_size) {

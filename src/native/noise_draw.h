@@ -150,7 +150,7 @@ std::size_t draw(const NoiseAddress& at, const double* scores, std::size_t vocab
 
 template <class Lanes>
 constexpr NoiseKernels kernels_of() {
-  return {Maker<Lanes>::make, draw<Lanes>, Maker<Lanes>::of_words};
+  return {Maker<Lanes>::make, Maker<Lanes>::at, draw<Lanes>, Maker<Lanes>::of_words};
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace forerun {
 // What one instruction set does; `noise.cpp` chooses.
 struct NoiseKernels {
   void (*make)(const NoiseAddress&, std::size_t vocab_size, double* noise);
+  void (*at)(const NoiseAddress&, const std::uint32_t* tokens, std::size_t count, double* noise);
   std::size_t (*draw)(const NoiseAddress&, const double* scores, std::size_t vocab_size);
   void (*of_words)(const std::uint32_t* high, const std::uint32_t* low, std::size_t count,
                    double* noise);
@@ -113,7 +114,12 @@ struct Maker {
 
   // Blocks first, first + 1, ... of the address, one a lane.
   static inline Block philox(const Place& at, std::uint64_t first, std::uint32_t domain) {
-    Words c0 = Lanes::counting_from(first), c1 = at.position, c2 = at.sample, c3 = Words{} + domain;
+    return philox_of(at, Lanes::counting_from(first), domain);
+  }
+
+  // Any blocks of the address, one a lane.
+  static inline Block philox_of(const Place& at, Words blocks, std::uint32_t domain) {
+    Words c0 = blocks, c1 = at.position, c2 = at.sample, c3 = Words{} + domain;
     for (const auto& key : at.key) {
       const Words left = Lanes::multiply(c0, 0xD2511F53u);
       const Words right = Lanes::multiply(c2, 0xCD9E8D57u);
@@ -165,6 +171,30 @@ struct Maker {
       Lanes::store(philox(at, start / 4, domain_low).word, low);
       const std::size_t left = vocab_size - start;
       of_group(high, low, left < tokens ? left : tokens, noise + start);
+    }
+  }
+
+  // The noise of tokens that may stand far apart: a block for each of them.
+  static void at(const NoiseAddress& address, const std::uint32_t* chosen, std::size_t count,
+                 double* noise) {
+    const Place place(address);
+    for (std::size_t start = 0; start < count; start += tokens) {
+      const std::size_t some = count - start < tokens ? count - start : tokens;
+      std::uint32_t high[tokens] = {}, low[tokens] = {};
+      for (std::size_t i = 0; i < some; i += width) {
+        std::uint32_t blocks[width] = {}, highs[tokens], lows[tokens];
+        const std::size_t lanes = some - i < width ? some - i : width;
+        const std::uint32_t* const these = chosen + start + i;
+        for (std::size_t lane = 0; lane < lanes; ++lane) blocks[lane] = these[lane] / 4;
+        const Words at_once = Lanes::load(blocks);
+        Lanes::store(philox_of(place, at_once, domain_high).word, highs);
+        Lanes::store(philox_of(place, at_once, domain_low).word, lows);
+        for (std::size_t lane = 0; lane < lanes; ++lane) {
+          high[i + lane] = highs[4 * lane + these[lane] % 4];
+          low[i + lane] = lows[4 * lane + these[lane] % 4];
+        }
+      }
+      of_group(high, low, some, noise + start);
     }
   }
 

@@ -68,7 +68,7 @@ def test_a_head_that_knows_the_law_is_never_wrong(temperature: float, width: int
 def ranked(sampling: Sampling, logits: Any, tokens: Any, most: int) -> list[Any]:
     """What a head's logits become at position 9, behind tokens 1 and 2."""
     text = Text(0, [1, 2], TOY, sampling=sampling)
-    ranks = HeadRanks(text.request(), np.array(tokens), "eagle")
+    ranks = HeadRanks(text.request(), np.array(tokens, np.uint32), "eagle")
     return ranks.guesses(np.array(logits, np.float32), 9, text.state, most)
 
 

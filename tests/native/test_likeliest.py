@@ -67,6 +67,7 @@ def test_the_rest_is_right_within_5_percent(spread: float) -> None:
     assert found.rest[0] == pytest.approx(np.exp(rest).sum(), rel=0.05, abs=1e-5)
 
 
+@pytest.mark.usefixtures("each_instruction_set")
 def test_a_few_tokens_noise_is_the_rows() -> None:
     """Of both twins, at any position and in any order, repeats included."""
     for noise in (Noise(2**63 + 5, 3), NativeNoise(2**63 + 5, 3)):
@@ -74,3 +75,5 @@ def test_a_few_tokens_noise_is_the_rows() -> None:
             row = noise.gumbel(position, 5000)
             for tokens in ([], [0], [4999, 3, 2, 1, 0, 3], list(range(5000))):
                 assert noise.at(position, tokens) == row[tokens].tolist()
+                found = noise.among(position, np.array(tokens, np.uint32))
+                np.testing.assert_array_equal(found, row[tokens])

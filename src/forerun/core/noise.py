@@ -151,12 +151,17 @@ class Noise:
 
         Only their own numbers are made, so it is cheap for a few tokens of a large vocabulary.
         """
-        ids = np.array(tokens, dtype=np.uint64)
+        noise: list[float] = self.among(position, np.array(tokens, dtype=np.uint32)).tolist()
+        return noise
+
+    def among(self, position: int, tokens: NDArray[np.uint32]) -> NDArray[np.float64]:
+        """Return what `at` does for more of them, float64 [tokens]."""
+        ids = tokens.astype(np.uint64)
         place = np.array([position], np.uint64), np.array([self.sample], np.uint64)
         domains = np.array([[Domain.NOISE_HIGH], [Domain.NOISE_LOW]], dtype=np.uint64)
         words = np.stack(philox((ids // 4, *place, domains), self._key), axis=-1)
         high, low = words[:, np.arange(len(ids)), (ids % 4).astype(np.intp)]
-        noise: list[float] = _gumbel(uniform(high, low)).tolist()
+        noise: NDArray[np.float64] = _gumbel(uniform(high, low))
         return noise
 
     def draw(self, scores: NDArray[np.float64], position: int) -> int:

@@ -45,6 +45,7 @@ class Eagle:
     def __init__(self, kit: DrafterKit) -> None:
         self._head = kit.open_head()
         self._vocab_size = kit.vocab_size
+        self._tokens = np.ascontiguousarray(self._head.tokens, dtype=np.uint32)
         self._texts: dict[int, HeadText] = {}
         self._bare: dict[int, HeadTree] = {}  # each text's last tree, while nobody asked it
         self._seconds, self._asked = 0.0, 0
@@ -147,7 +148,7 @@ class Eagle:
             comb.add([(guess.token, Point(guess.token)) for guess in guesses])
         else:
             logits = np.full(self._vocab_size, -np.inf, dtype=np.float32)
-            logits[self._head.tokens] = tip.logits
+            logits[self._tokens] = tip.logits
             comb.grow(logits)
         return tree.child(tip, comb.trunk[-1]) if len(comb.trunk) > depth else tip
 
@@ -158,7 +159,7 @@ class Eagle:
         self._bare.pop(request.sequence, None)
         if not text.is_ready:
             return None
-        ranks = HeadRanks(request, self._head.tokens, self.name)
+        ranks = HeadRanks(request, self._tokens, self.name)
         tree = HeadTree(text, ranks, request.state)
         self._bare[request.sequence] = tree
         return tree

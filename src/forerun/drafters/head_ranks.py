@@ -26,15 +26,14 @@ class HeadRanks:
 
     Args:
         request: Gives temperature, noise and warp.
-        tokens: The draft vocabulary, int64 [R], ascending.
+        tokens: The draft vocabulary, uint32 [R], ascending.
         drafter: Whose guesses they are.
     """
 
-    def __init__(self, request: DraftRequest, tokens: NDArray[np.int64], drafter: str) -> None:
+    def __init__(self, request: DraftRequest, tokens: NDArray[np.uint32], drafter: str) -> None:
         self._tokens, self._drafter = tokens, drafter
         self._temperature = request.warp.sampling.temperature
         self._noise = request.noise if self._temperature > 0 else None
-        self._vocab_size = request.warp.vocab_size
         self._warp = None if request.warp.is_plain else request.warp
 
     def guesses(
@@ -51,7 +50,7 @@ class HeadRanks:
         noise = None
         scores = logits
         if self._noise is not None:
-            noise = self._noise.gumbel(position, self._vocab_size)[self._tokens]
+            noise = self._noise.among(position, self._tokens)
             scores = self._with(logits, noise)
         asked = most if self._warp is None else most + _SHORTLIST
         found = fast_likeliest(scores[None], asked)
