@@ -125,11 +125,18 @@ class LayerWeights:
     def nbytes(self) -> int: ...
 
 class EndWeights:
-    def __init__(self, vectors: _Vectors, products: _Products) -> None: ...
+    def __init__(
+        self, vectors: _Vectors, products: _Products, shared: EndWeights | None = None
+    ) -> None: ...
     @property
     def nbytes(self) -> int: ...
     @property
     def row_nbytes(self) -> int: ...
+
+class EntryWeights:
+    def __init__(self, vectors: _Vectors, products: _Products) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
 
 class Head:
     def __init__(self, parts: Sequence[tuple[str, NDArray[np.uint8], int, int]]) -> None: ...
@@ -151,6 +158,7 @@ class Pass:
         ends: EndWeights,
         kv_bits: int,
         threads: int,
+        entry: EntryWeights | None = None,
     ) -> None: ...
     @property
     def threads(self) -> int: ...
@@ -169,6 +177,8 @@ class Pass:
         hidden: Sequence[NDArray[np.float32]],
         head: Head | None = None,
         until: int | None = None,
+        features: NDArray[np.float32] | None = None,
+        given: NDArray[np.float32] | None = None,
     ) -> int | None: ...
 
 # ---- bind_machine.cpp: what the machine gives a pass

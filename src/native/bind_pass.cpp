@@ -24,6 +24,7 @@
 
 #include "bindings.h"
 #include "pass.h"
+#include "pass_reader.h"
 #include "python_lock.h"
 #include "shared_threads.h"
 
@@ -82,15 +83,24 @@ std::shared_ptr<LayerWeights> make_layer(const Vectors& vectors, const Parts& pa
       turns});
 }
 
-std::shared_ptr<EndWeights> make_ends(const Vectors& vectors, const Parts& parts) {
-  EndWeights ends{product(parts, "embedding"), vector(vectors, "norm"), std::nullopt};
+// The embedding is one of `parts`, or another's that is shared.
+std::shared_ptr<EndWeights> make_ends(const Vectors& vectors, const Parts& parts,
+                                      const EndWeights* shared) {
+  EndWeights ends{shared != nullptr ? shared->embedding
+                                    : std::make_shared<Product>(product(parts, "embedding")),
+                  vector(vectors, "norm"), std::nullopt};
   if (parts.count("head") != 0) ends.own_head.emplace(product(parts, "head"));
   return std::make_shared<EndWeights>(std::move(ends));
 }
 
+std::shared_ptr<EntryWeights> make_entry(const Vectors& vectors, const Parts& parts) {
+  return std::make_shared<EntryWeights>(
+      EntryWeights{product(parts, "features"), vector(vectors, "token_norm")});
+}
+
 // A tied embedding is the head, and read as a whole.
 std::size_t embedding_row_bytes(const EndWeights& ends) {
-  return ends.own_head ? ends.embedding.bytes() / ends.embedding.outputs() : 0;
+  return ends.own_head ? ends.embedding->bytes() / ends.embedding->outputs() : 0;
 }
 
 std::size_t kv_bytes_per_token(const Pass& pass) {
@@ -120,132 +130,6 @@ class SignalCheck {
   Clock::time_point last_ = Clock::now();
 };
 
-// The whole number, or `none` if it is not one of 64 bits. Throws TypeError if it is no number.
-constexpr long long none = std::numeric_limits<long long>::min();
-
-long long number(PyObject* object) {
-  if (!PyLong_Check(object)) {
-    const nb::object whole = nb::steal(PyNumber_Index(object));
-    if (!whole.is_valid()) throw nb::python_error();
-    return number(whole.ptr());
-  }
-  int overflow = 0;
-  const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-  return overflow != 0 ? none : value;
-}
-
-// Reads the numbers of a pass from Python, and whether a target can score them: forerun.targets.
-// checks says what is wrong if not.
-class Reader {
- public:
-  Reader(const Pass& pass, const nb::dict& open, std::size_t context)
-      : pass_(pass), open_(open), context_(static_cast<long long>(context)) {}
-
-  Batch batch;
-
-  bool read_rows(const nb::object& rows) {
-    const List list(rows);
-    for (PyObject* const row : list) {
-      if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) != 4) throw nb::type_error("no Row");
-      if (!read_row(row)) return false;
-    }
-    return true;
-  }
-
-  // Indices of rows; None is all.
-  bool read_asked(const nb::object& asked) {
-    const std::size_t rows = batch.tokens.size();
-    if (!asked.is_none()) return read_below(asked, rows, batch.asked);
-    batch.asked.resize(rows);
-    std::iota(batch.asked.begin(), batch.asked.end(), 0);
-    return true;
-  }
-
-  // Of the layers only the first so many run; None is all.
-  bool read_until(const nb::object& until) {
-    if (until.is_none()) return true;
-    const long long value = number(until.ptr());
-    if (value < 1 || value > static_cast<long long>(pass_.network().layers.size())) return false;
-    batch.until = static_cast<std::size_t>(value);
-    return true;
-  }
-
-  bool read_layers(const nb::object& layers) {
-    const std::size_t last = batch.until != 0 ? batch.until : pass_.network().layers.size();
-    return read_below(layers, last + 1, batch.layers);
-  }
-
- private:
-  // Any sequence, as a list or tuple.
-  class List {
-   public:
-    explicit List(const nb::object& sequence)
-        : fast_(nb::steal(PySequence_Fast(sequence.ptr(), "no sequence"))) {
-      if (!fast_.is_valid()) throw nb::python_error();
-    }
-    PyObject** begin() const { return PySequence_Fast_ITEMS(fast_.ptr()); }
-    PyObject** end() const { return begin() + PySequence_Fast_GET_SIZE(fast_.ptr()); }
-
-   private:
-    nb::object fast_;
-  };
-
-  static bool read_below(const nb::object& numbers, std::size_t limit, std::vector<int>& to) {
-    const List list(numbers);
-    for (PyObject* const one : list) {
-      const long long value = number(one);
-      if (value < 0 || value >= static_cast<long long>(limit)) return false;
-      to.push_back(static_cast<int>(value));
-    }
-    return true;
-  }
-
-  bool read_row(PyObject* row) {
-    const int sequence = sequence_named(PyTuple_GET_ITEM(row, 0));
-    const long long token = number(PyTuple_GET_ITEM(row, 1));
-    const long long position = number(PyTuple_GET_ITEM(row, 2));
-    const long long parent = number(PyTuple_GET_ITEM(row, 3));
-    const auto vocab = static_cast<long long>(pass_.network().shape.vocab);
-    if (sequence < 0 || token < 0 || token >= vocab || position >= context_) return false;
-    if (position != expected(static_cast<std::size_t>(sequence), parent)) return false;
-    batch.sequence_of.push_back(sequence);
-    batch.tokens.push_back(static_cast<int>(token));
-    batch.positions.push_back(static_cast<int>(position));
-    batch.parents.push_back(static_cast<int>(parent));
-    return true;
-  }
-
-  // Where a row must stand; -1 if it has a wrong parent.
-  long long expected(std::size_t sequence, long long parent) const {
-    if (parent == -1) return static_cast<long long>(batch.sequences[sequence]->length());
-    if (parent < 0 || parent >= static_cast<long long>(batch.tokens.size())) return -1;
-    const auto at = static_cast<std::size_t>(parent);
-    if (batch.sequence_of[at] != static_cast<int>(sequence)) return -1;
-    return batch.positions[at] + 1;
-  }
-
-  // Its place in the batch, which it gets if it is new; -1 if none of that name is open.
-  int sequence_named(PyObject* name) {
-    const long long value = number(name);
-    const auto [found, is_new] = places_.try_emplace(value, static_cast<int>(places_.size()));
-    if (!is_new) return found->second;
-    PyObject* const sequence = PyDict_GetItemWithError(open_.ptr(), name);
-    if (sequence == nullptr) {
-      if (PyErr_Occurred() != nullptr) throw nb::python_error();
-      return -1;
-    }
-    kept_.push_back(nb::cast<std::shared_ptr<KVSequence>>(nb::handle(sequence)));
-    batch.sequences.push_back(kept_.back().get());
-    return found->second;
-  }
-
-  const Pass& pass_;
-  const nb::dict& open_;
-  const long long context_;
-  std::map<long long, int> places_;
-  std::vector<std::shared_ptr<KVSequence>> kept_;
-};
-
 // Turns of all positions up to the last one that is read, and some more.
 void demand_turns(Pass& pass, const std::vector<int>& positions, const nb::callable& turns) {
   const auto last = std::max_element(positions.begin(), positions.end());
@@ -268,15 +152,33 @@ std::size_t first_line(const Room& room, std::size_t count) {
   return skipped;
 }
 
+// Of a head's rows the first have features, the others are given what an earlier row has come to.
+void read_known(const Pass& pass, const std::optional<Rows>& features,
+                const std::optional<Rows>& given, Batch& batch) {
+  const std::size_t rows = batch.tokens.size();
+  const Network& network = pass.network();
+  batch.featured = features ? features->shape(0) : 0;
+  const std::size_t others = given ? given->shape(0) : 0;
+  if (batch.featured > rows || others != rows - batch.featured ||
+      (features && features->shape(1) != network.entry->features.inputs()) ||
+      (given && given->shape(1) != network.shape.width)) {
+    throw nb::value_error("what is known has a wrong shape");
+  }
+  if (features) batch.features = features->data();
+  if (given) batch.given = given->data();
+}
+
 // Where in `room` the logits begin, or nothing if the rows, or what is asked of them, can't be.
 std::optional<std::size_t> score(Pass& pass, const nb::object& rows, const nb::dict& sequences,
                                  std::size_t context, const nb::callable& turns,
                                  const nb::object& asked, const Room& room,
                                  const nb::object& layers, const std::vector<States>& hidden,
-                                 std::shared_ptr<Product> head, const nb::object& until) {
+                                 std::shared_ptr<Product> head, const nb::object& until,
+                                 const std::optional<Rows>& features,
+                                 const std::optional<Rows>& given) {
   wake_shared(pass.threads());
   const Shape& shape = pass.network().shape;
-  Reader reader(pass, sequences, context);
+  PassReader reader(pass, sequences, context);
   if (!reader.read_rows(rows) || !reader.read_asked(asked) || !reader.read_until(until) ||
       !reader.read_layers(layers)) {
     return std::nullopt;
@@ -285,7 +187,7 @@ std::optional<std::size_t> score(Pass& pass, const nb::object& rows, const nb::d
   const std::set<KVSequence*> distinct(batch.sequences.begin(), batch.sequences.end());
   if (distinct.size() != batch.sequences.size()) throw nb::value_error("a sequence twice");
   demand_turns(pass, batch.positions, turns);
-  const std::size_t outputs = head ? head->outputs() : shape.vocab;
+  const std::size_t outputs = (head ? *head : pass.network().ends->head()).outputs();
   const std::size_t start = first_line(room, batch.asked.size() * outputs);
   batch.logits = room.data() + start;
   for (const States& states : hidden) {
@@ -293,6 +195,7 @@ std::optional<std::size_t> score(Pass& pass, const nb::object& rows, const nb::d
     batch.hidden.push_back(states.data());
   }
   batch.head = head.get();
+  if (pass.network().entry != nullptr) read_known(pass, features, given, batch);
   batch.is_over = SignalCheck();
   bool is_whole;
   {
@@ -332,10 +235,14 @@ void bind_pass(nb::module_& m) {
       .def_prop_ro("nbytes", &LayerWeights::bytes);
   nb::class_<EndWeights>(m, "EndWeights", nb::is_weak_referenceable(),
                          "Embedding, final norm and head, packed.")
-      .def(nb::new_(&make_ends), "vectors"_a, "products"_a)
+      .def(nb::new_(&make_ends), "vectors"_a, "products"_a, "shared"_a = nb::none(),
+           "`shared` has the embedding, if it is not among the products.")
       .def_prop_ro("nbytes", &EndWeights::bytes)
       .def_prop_ro("row_nbytes", &embedding_row_bytes,
                    "What a row of a pass reads besides: its line of an embedding of its own.");
+  nb::class_<EntryWeights>(m, "EntryWeights", "How rows enter a head, packed.")
+      .def(nb::new_(&make_entry), "vectors"_a, "products"_a)
+      .def_prop_ro("nbytes", &EntryWeights::bytes);
   nb::class_<Product>(m, "Head", "The head's rows for some tokens, packed.")
       .def(nb::new_([](const std::vector<Part>& parts) {
              return std::make_shared<Product>(product(parts));
@@ -351,17 +258,19 @@ void bind_pass(nb::module_& m) {
       .def(
           "__init__",
           [](Pass* pass, const Shape& shape, std::vector<std::shared_ptr<LayerWeights>> layers,
-             std::shared_ptr<EndWeights> ends, std::size_t kv_bits, std::size_t threads) {
-            new (pass) Pass(Network{shape, {layers.begin(), layers.end()}, ends},
+             std::shared_ptr<EndWeights> ends, std::size_t kv_bits, std::size_t threads,
+             std::shared_ptr<EntryWeights> entry) {
+            new (pass) Pass(Network{shape, {layers.begin(), layers.end()}, ends, entry},
                             kv_type(kv_bits), threads);
           },
-          "shape"_a, "layers"_a, "ends"_a, "kv_bits"_a, "threads"_a)
+          "shape"_a, "layers"_a, "ends"_a, "kv_bits"_a, "threads"_a, "entry"_a = nb::none())
       .def_prop_ro("threads", &Pass::threads)
       .def_prop_ro("kv_bytes_per_token", &kv_bytes_per_token,
                    "Keys and values that a pass reads for each token of a sequence.")
       .def("open", [](const Pass& pass) { return std::make_shared<KVSequence>(pass.kv_shape()); })
       .def("score", &score, "rows"_a, "sequences"_a, "context"_a, "turns"_a, "asked"_a.none(),
            "room"_a, "layers"_a, "hidden"_a, "head"_a = nb::none(), "until"_a = nb::none(),
+           "features"_a = nb::none(), "given"_a = nb::none(),
            "Where in `room` the logits begin; None if the rows or what is asked can't be.");
 }
 

@@ -66,13 +66,13 @@ bool Product::is_of(std::initializer_list<std::size_t> outputs) const {
                     [](const Matrix& part, std::size_t size) { return part.outputs() == size; });
 }
 
-void LayerWeights::check(const Shape& shape) const {
+void LayerWeights::check(const Shape& shape, std::size_t qkv_inputs) const {
   check_vector(attention_norm, shape.width);
   check_vector(inner_norm, shape.width);
   if (!qkv_bias.empty()) check_vector(qkv_bias, shape.qkv_width());
   if (!q_norm.empty()) check_vector(q_norm, shape.head_dim);
   if (!k_norm.empty()) check_vector(k_norm, shape.head_dim);
-  demand(qkv.inputs() == shape.width &&
+  demand(qkv.inputs() == qkv_inputs &&
              qkv.is_of({shape.query_width(), shape.kv_width(), shape.kv_width()}),
          "q, k and v have a wrong shape");
   check_product(output, shape.width, shape.query_width());
@@ -93,8 +93,14 @@ std::size_t LayerWeights::bytes() const {
 
 void EndWeights::check(const Shape& shape) const {
   check_vector(norm, shape.width);
-  check_product(embedding, shape.vocab, shape.width);
-  check_product(head(), shape.vocab, shape.width);
+  demand(embedding != nullptr, "no weights");
+  check_product(*embedding, shape.vocab, shape.width);
+  demand(head().inputs() == shape.width, "a head of another width");
+}
+
+void EntryWeights::check(const Shape& shape) const {
+  demand(features.is_of({shape.width}), "a matrix has a wrong shape");
+  check_vector(token_norm, shape.width);
 }
 
 void Network::check() const {
@@ -103,14 +109,20 @@ void Network::check() const {
   demand(shape.head_dim <= most_head_width, "heads that are too wide");
   demand(ends != nullptr, "no weights");
   ends->check(shape);
-  for (const auto& layer : layers) {
-    demand(layer != nullptr, "no weights");
-    layer->check(shape);
+  if (entry == nullptr) {
+    check_product(ends->head(), shape.vocab, shape.width);
+  } else {
+    demand(!layers.empty(), "no layer to enter");
+    entry->check(shape);
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    demand(layers[i] != nullptr, "no weights");
+    layers[i]->check(shape, entry != nullptr && i == 0 ? 2 * shape.width : shape.width);
   }
 }
 
 bool Network::has_floats() const {
-  return ends->has_floats() ||
+  return ends->has_floats() || (entry != nullptr && entry->features.has_floats()) ||
          std::any_of(layers.begin(), layers.end(),
                      [](const auto& layer) { return layer->has_floats(); });
 }

@@ -80,27 +80,41 @@ struct LayerWeights {
   Product down;
   bool turns = true;  // queries and keys, with the position
 
-  // Throws std::invalid_argument if a size is not what the shape asks for.
-  void check(const Shape& shape) const;
+  // Throws std::invalid_argument if a size is not what the shape asks for; q, k and v have so many
+  // inputs.
+  void check(const Shape& shape, std::size_t qkv_inputs) const;
   bool has_floats() const;
   std::size_t bytes() const;
 };
 
 struct EndWeights {
-  Product embedding;
+  std::shared_ptr<const Product> embedding;  // which a head shares with its target
   std::vector<float> norm;
   std::optional<Product> own_head;  // none: the head is the embedding
 
-  const Product& head() const { return own_head ? *own_head : embedding; }
+  const Product& head() const { return own_head ? *own_head : *embedding; }
   void check(const Shape& shape) const;
   bool has_floats() const { return head().has_floats(); }
   std::size_t bytes() const { return head().bytes() + norm.size() * sizeof(float); }
+};
+
+// How rows enter a head that was learned from a target (EAGLE-3, Li et al. 2025): the stream begins
+// as what is known of the text before the token, a product of the target's hidden states or what
+// an earlier row has come to. The first layer's q, k and v read the token's embedding and the
+// stream side by side, each with a norm of its own; the stream's is the layer's.
+struct EntryWeights {
+  Product features;
+  std::vector<float> token_norm;
+
+  void check(const Shape& shape) const;
+  std::size_t bytes() const { return features.bytes() + token_norm.size() * sizeof(float); }
 };
 
 struct Network {
   Shape shape;
   std::vector<std::shared_ptr<const LayerWeights>> layers;
   std::shared_ptr<const EndWeights> ends;
+  std::shared_ptr<const EntryWeights> entry;  // null: the stream begins as the token's embedding
 
   void check() const;
   bool has_floats() const;  // among the weights

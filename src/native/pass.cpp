@@ -77,6 +77,11 @@ void Pass::check(const Batch& batch) const {
   demand_below(batch.asked, rows);
   if (end(batch) > network_.layers.size()) throw std::invalid_argument("more layers than there are");
   demand_below(batch.layers, end(batch) + 1);
+  if (batch.featured > (network_.entry != nullptr ? rows : 0) ||
+      (batch.featured > 0 && batch.features == nullptr) ||
+      (network_.entry != nullptr && batch.featured < rows && batch.given == nullptr)) {
+    throw std::invalid_argument("rows that know nothing, or more than they can");
+  }
   if (head(batch).inputs() != network_.shape.width) {
     throw std::invalid_argument("a head of another width");
   }
@@ -121,6 +126,11 @@ void Pass::begin(const Batch& batch) {
   heads_.resize(rows_, shape.query_width(), keeps_floats_ || !attention_.quantises());
   inner_.resize(rows_, shape.inner, keeps_floats_);
   last_.resize(batch.asked.size(), shape.width, count, head(batch).has_floats());
+  if (network_.entry == nullptr) return;
+  features_.resize(batch.featured, network_.entry->features.inputs(), keeps_floats_);
+  joined_.resize(rows_, 2 * shape.width, keeps_floats_);
+  joining_.resize(count);
+  for (AlignedFloats& row : joining_) make_room(row, 2 * shape.width);
 }
 
 void Pass::work(const Batch& batch, std::size_t thread) {
@@ -137,9 +147,10 @@ void Pass::work(const Batch& batch, std::size_t thread) {
 
 // Makes the thread's columns of the stream of the tokens.
 void Pass::enter(const Batch& batch, std::size_t thread) {
+  if (network_.entry != nullptr) return enter_known(batch, thread);
   const auto [first, last] = stream_.of(thread);
   for (std::size_t row = 0; row < rows_; ++row) {
-    dequantise(network_.ends->embedding.first(), index(batch.tokens[row]), first, last,
+    dequantise(network_.ends->embedding->first(), index(batch.tokens[row]), first, last,
                stream_.row(thread, row));
   }
 }
@@ -166,11 +177,17 @@ Results Pass::to(Columns& columns, std::size_t thread, const float* factors) con
 
 void Pass::attend(const Batch& batch, std::size_t layer, std::size_t thread) {
   const LayerWeights& weights = *network_.layers[layer];
-  normalise(thread, weights.attention_norm);
+  const bool is_joined = joins(layer);
+  if (is_joined) {
+    join(batch, thread);
+  } else {
+    normalise(thread, weights.attention_norm);
+  }
   barrier_.wait();
-  const float* const factors = normed_.factors(thread, network_.shape.epsilon);
+  const float* const factors =
+      is_joined ? nullptr : normed_.factors(thread, network_.shape.epsilon);
   const Results qkv[] = {to(q_, thread, factors), to(k_, thread, factors), to(v_, thread, factors)};
-  weights.qkv.run(normed_.rows(), thread, threads(), qkv,
+  weights.qkv.run(is_joined ? joined_ : normed_.rows(), thread, threads(), qkv,
                   weights.output.first_panel(thread, threads()));
   barrier_.wait();
   split_heads(batch, layer, thread);

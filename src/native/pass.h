@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "aligned.h"
 #include "attention.h"
 #include "columns.h"
 #include "network.h"
@@ -26,6 +27,9 @@ struct Batch {
   std::vector<int> layers;             // whose hidden states are wanted; the last enters the norm
   std::vector<float*> hidden;          // each [rows][width]
   const Product* head = nullptr;       // null: the network's
+  std::size_t featured = 0;            // of the rows of a head: so many, the first, have features
+  const float* features = nullptr;     // [featured][inputs of the product with them]
+  const float* given = nullptr;        // [the other rows][width]: as what the stream begins
   std::size_t until = 0;               // of the layers only so many run, and no row is kept; 0: all
   std::function<bool()> is_over;       // asked after each layer, by the calling thread; or empty
 };
@@ -55,6 +59,9 @@ class Pass {
   void work(const Batch& batch, std::size_t thread);
   Results to(Columns& columns, std::size_t thread, const float* factors = nullptr) const;
   void enter(const Batch& batch, std::size_t thread);
+  void enter_known(const Batch& batch, std::size_t thread);
+  void join(const Batch& batch, std::size_t thread);
+  bool joins(std::size_t layer) const { return layer == 0 && network_.entry != nullptr; }
   void add_delta(std::size_t thread);
   void normalise(std::size_t thread, const std::vector<float>& weight);
   void put_normed(std::size_t thread, std::size_t row, const std::vector<float>& weight,
@@ -89,6 +96,8 @@ class Pass {
   Columns q_, k_, v_, gate_, up_;
   NormedRows normed_, last_;
   Activations heads_, inner_;
+  Activations features_, joined_;  // of a head: what its products read instead of normed rows
+  std::vector<AlignedFloats> joining_;  // a thread's own row of the latter
 };
 
 }  // namespace forerun

@@ -494,7 +494,7 @@ def test_a_pass_ends_at_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     sequence = target.open([1, 2, 3])
     room = np.full(target.vocab_size + 16, np.nan, dtype=np.float32)
     rows = as_rows(sequence, 3, [(5, i - 1) for i in range(1500)])
-    monkeypatch.setattr("forerun.targets.native._room", lambda floats: room)
+    monkeypatch.setattr("forerun.targets.native.room_for_logits", lambda floats: room)
     before = signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:

@@ -119,3 +119,19 @@ def read(head: Head, sequence: int, random: Random, count: int) -> None:
     ]
     head.score(rows, features=step.features, logits=())
     head.commit(sequence, range(count))
+
+
+def check_rows_are_exact(head: Head, random: Random) -> None:
+    """Trees of several sequences in one pass: each row has the bits that it has all alone."""
+    sequences = [head.open() for _ in range(3)]
+    for sequence, count in zip(sequences, (0, 5, 33), strict=True):
+        if count:
+            read(head, sequence, random, count)
+    steps = [random_step(random, head, name, 8, random.randrange(9)) for name in sequences]
+    step, places = together(steps)
+    scores = head.score(step.rows, features=step.features, given=step.given)
+    for own, where in zip(steps, places, strict=True):
+        for row, place in enumerate(where):
+            logits, output = alone(head, own, row)
+            np.testing.assert_array_equal(scores.logits[place], logits)
+            np.testing.assert_array_equal(scores.outputs[place], output)

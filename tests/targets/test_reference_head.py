@@ -17,7 +17,7 @@ from forerun.targets.protocol import Row
 from forerun.targets.reference import ReferenceTarget
 from forerun.targets.reference_head import ReferenceHead
 from models.tiny_gguf import Tiny
-from targets.head_cases import HEAD_CASES, HeadCase, alone, random_step, read, together
+from targets.head_cases import HEAD_CASES, HeadCase, check_rows_are_exact, random_step, read
 
 Doubles = NDArray[np.float64]
 
@@ -100,22 +100,6 @@ def test_a_row_may_be_given_what_stands_for_its_features(case: tuple[HeadFile, M
         other = twin.score(step.rows, features=step.features[:count], given=g[count:])
         np.testing.assert_array_equal(other.logits, scores.logits)
         np.testing.assert_array_equal(other.outputs, scores.outputs)
-
-
-def check_rows_are_exact(head: Head, random: Random) -> None:
-    """Trees of several sequences in one pass: each row has the bits that it has all alone."""
-    sequences = [head.open() for _ in range(3)]
-    for sequence, count in zip(sequences, (0, 5, 33), strict=True):
-        if count:
-            read(head, sequence, random, count)
-    steps = [random_step(random, head, name, 8, random.randrange(9)) for name in sequences]
-    step, places = together(steps)
-    scores = head.score(step.rows, features=step.features, given=step.given)
-    for own, where in zip(steps, places, strict=True):
-        for row, place in enumerate(where):
-            logits, output = alone(head, own, row)
-            np.testing.assert_array_equal(scores.logits[place], logits)
-            np.testing.assert_array_equal(scores.outputs[place], output)
 
 
 def test_rows_depend_on_their_ancestors_alone(case: tuple[HeadFile, Model]) -> None:

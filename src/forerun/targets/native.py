@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 
 from forerun.errors import EngineError, OptionError
 from forerun.events import LoadProgress
-from forerun.fork_lock import fork_lock
-from forerun.models.architecture import Architecture
 from forerun.models.model import Model
 from forerun.native import load
-from forerun.printable import counted
 from forerun.targets.checks import (
     check_asked,
     check_prompt,
@@ -29,9 +26,14 @@ from forerun.targets.checks import (
     read_prompt,
 )
 from forerun.targets.loading import load_weights
+from forerun.targets.native_sequences import (
+    NativeSequences,
+    checked_threads,
+    native_shape,
+    room_for_logits,
+)
 from forerun.targets.native_weights import check_types, pack_head, packing
 from forerun.targets.pass_memory import PassMemory
-from forerun.targets.processor import usable_cores
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.rotary_table import RotaryTable
 
@@ -42,8 +44,6 @@ __all__ = ["NativeTarget", "Vocabulary"]
 
 Array = NDArray[np.float32]
 _PREFILL_ROWS = 256
-_MOST_THREADS = 256
-_LINE = 16  # floats
 
 
 class Vocabulary(NamedTuple):
@@ -58,7 +58,7 @@ class Vocabulary(NamedTuple):
     head: _native.Head
 
 
-class NativeTarget:
+class NativeTarget(NativeSequences):
     """Scores rows of many sequences with a model's packed weights.
 
     Safe to use from several Python threads, whose passes run one after the other, and in a process
@@ -93,14 +93,9 @@ class NativeTarget:
         if context is not None and not 1 <= context <= trained:
             what = f"context = {context}: {model.name} was trained for {trained}."
             raise OptionError(what, f"Choose 1 to {trained}.")
-        if threads is not None and not 1 <= threads <= _MOST_THREADS:
-            what = (
-                f"threads = {threads}: this machine has {counted(usable_cores(), 'usable core')}."
-            )
-            raise OptionError(what, f"Choose 1 to {_MOST_THREADS}.")
-        if kv_bits not in (None, 16, 32):
-            raise OptionError(f"kv_bits = {kv_bits}.", "Choose 16 or 32.")
+        count = checked_threads(threads, kv_bits)
         check_types(model.file, architecture)
+        super().__init__()
         self.model = model
         self._architecture = architecture
         self._context = context or trained
@@ -108,17 +103,14 @@ class NativeTarget:
         self._weight_bytes = ends.nbytes + sum(layer.nbytes for layer in layers)
         self._row_bytes = ends.row_nbytes
         self._pass: _native.Pass = load().Pass(
-            _shape(architecture),
+            native_shape(architecture),
             layers,
             ends,
             kv_bits or 16,
-            threads or min(usable_cores(), _MOST_THREADS),
+            count,
         )
         self._rotary = RotaryTable(architecture.rope)
         self._memory = PassMemory(architecture)
-        self._sequences: dict[int, _native.KVSequence] = {}
-        self._next_name = 0
-        self._lock = fork_lock(1)
 
     @property
     def vocab_size(self) -> int:
@@ -168,10 +160,6 @@ class NativeTarget:
         read_prompt(self, name, prompt, _PREFILL_ROWS)
         return name
 
-    def length(self, sequence: int) -> int:
-        """Return how many tokens of the sequence are committed."""
-        return self._known(sequence).length
-
     def score(
         self,
         rows: Sequence[Row],
@@ -197,7 +185,7 @@ class NativeTarget:
         with self._lock:
             self._memory.check(len(rows), asked)
             try:
-                room = _room(asked * tokens)
+                room = room_for_logits(asked * tokens)
                 hidden = self._room_for(rows, layers)
                 start = self._pass.score(
                     rows=rows,
@@ -235,55 +223,6 @@ class NativeTarget:
             raise EngineError(f"A vocabulary of tokens 0 to {self.vocab_size - 1} is needed.")
         return Vocabulary(chosen, pack_head(self.model.file, self._architecture, chosen))
 
-    def commit(self, sequence: int, path: Sequence[int]) -> None:
-        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
-
-        Raises:
-            EngineError: The rows are not a path from the sequence's committed end.
-        """
-        with self._lock:
-            known = self._known(sequence)
-            try:
-                known.commit(path)
-            except IndexError as error:
-                what = f"Row {error} is no pending row of sequence {sequence}."
-                raise EngineError(what) from None
-            except ValueError:
-                what = f"Rows {list(path)} are no path from the committed end."
-                raise EngineError(what) from None
-
-    def rollback(self, sequence: int, length: int) -> None:
-        """Forget all but the first `length` committed tokens."""
-        with self._lock:
-            known = self._known(sequence)
-            if not 0 <= length <= known.length:
-                raise EngineError(f"Rollback to {length} of {known.length} tokens.")
-            known.rollback(length)
-
-    def fork(self, sequence: int) -> int:
-        """Return a new sequence with the same committed tokens; neither sees the other's future."""
-        with self._lock:
-            return self._add(self._known(sequence).fork())
-
-    def free(self, sequence: int) -> None:
-        """Give the sequence's memory back; its name is no longer known."""
-        with self._lock:
-            self._known(sequence)
-            del self._sequences[sequence]
-
-    def _add(self, cache: _native.KVSequence) -> int:
-        with self._lock:
-            name = self._next_name
-            self._next_name += 1
-            self._sequences[name] = cache
-        return name
-
-    def _known(self, sequence: int) -> _native.KVSequence:
-        try:
-            return self._sequences[sequence]
-        except KeyError:
-            raise EngineError(f"Sequence {sequence} is not open.") from None
-
     def _check(
         self,
         rows: Sequence[Row],
@@ -293,32 +232,10 @@ class NativeTarget:
     ) -> None:
         num_layers = self._architecture.num_layers
         check_until(until, num_layers)
-        named = {row.sequence for row in rows} & self._sequences.keys()
-        lengths = {name: self._sequences[name].length for name in named}
-        check_rows(rows, lengths, self.vocab_size, self.context_length)
+        check_rows(rows, self._lengths(rows), self.vocab_size, self.context_length)
         check_asked(len(rows), asked, layers, until or num_layers)
 
     def _room_for(self, rows: Sequence[Row], layers: Sequence[int]) -> dict[int, Array]:
         """Make room for hidden states, each layer's once."""
         size = len(rows), self._architecture.width
         return {layer: np.empty(size, dtype=np.float32) for layer in layers}
-
-
-def _shape(architecture: Architecture) -> _native.Shape:
-    shape: _native.Shape = load().Shape(
-        vocab=architecture.vocab_size,
-        width=architecture.width,
-        heads=architecture.num_heads,
-        kv_heads=architecture.num_kv_heads,
-        head_dim=architecture.head_dim,
-        inner=architecture.inner_width,
-        pairs=architecture.rope.dimension // 2,
-        is_interleaved=architecture.rope.interleaved,
-        epsilon=architecture.norm_epsilon,
-    )
-    return shape
-
-
-def _room(floats: int) -> Array:
-    """Return room for logits from its first cache line on: threads then write to none together."""
-    return np.empty(floats + _LINE, dtype=np.float32)

@@ -6,7 +6,7 @@ twice. Targets that live at the same time and read the same file share what is p
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -24,7 +24,17 @@ from forerun.targets.stored_blocks import BLOCKS
 if TYPE_CHECKING:
     from forerun import _native
 
-__all__ = ["check_types", "pack_ends", "pack_head", "pack_layer", "packing"]
+__all__ = [
+    "Part",
+    "check_kinds",
+    "check_types",
+    "pack_ends",
+    "pack_head",
+    "pack_layer",
+    "packing",
+    "stored_part",
+    "vocabulary_part",
+]
 
 Part = tuple[str, NDArray[np.uint8], int, int]
 
@@ -47,9 +57,18 @@ def check_types(file: WeightFile, architecture: Architecture) -> None:
     Raises:
         UnsupportedModelError: There is none for one of them; the error names its type.
     """
-    for name, shape in architecture.tensor_shapes():
+    check_kinds(file, [name for name, _ in architecture.tensor_shapes()])
+
+
+def check_kinds(file: WeightFile, names: Iterable[str]) -> None:
+    """Check that there are kernels for those of these tensors that are matrices.
+
+    Raises:
+        UnsupportedModelError: There is none for one of them; the error names its type.
+    """
+    for name in names:
         kind = file.tensor_type(name)
-        if len(shape) == 2 and kind not in _EXPONENTS and kind not in BLOCKS:
+        if len(file.tensor_shape(name)) == 2 and kind not in _EXPONENTS and kind not in BLOCKS:
             raise UnsupportedModelError(
                 f"{file.path}: the tensor {name!r} has type {kind}, which the compiled pass lacks.",
                 "Use the reference target (target='reference'), or a model in one of "
@@ -76,9 +95,9 @@ def pack_ends(file: WeightFile, architecture: Architecture) -> _native.EndWeight
     with _packing:
         weights = _live_ends.get(file.identity)
         if weights is None:
-            products = {"embedding": [_part(file, "token_embd.weight")]}
+            products = {"embedding": [stored_part(file, "token_embd.weight")]}
             if not architecture.is_tied:
-                products["head"] = [_part(file, "output.weight")]
+                products["head"] = [stored_part(file, "output.weight")]
             norm = file.tensor("output_norm.weight")
             weights = load().EndWeights({"norm": norm}, products)
             _live_ends[file.identity] = weights
@@ -89,11 +108,18 @@ def pack_head(
     file: WeightFile, architecture: Architecture, tokens: NDArray[np.int64]
 ) -> _native.Head:
     """Return the head's rows for these tokens alone; raises what `pack_layer` raises."""
-    name = "token_embd.weight" if architecture.is_tied else "output.weight"
-    kind, stored, outputs, inputs = _part(file, name)
-    rows = np.ascontiguousarray(stored.reshape(outputs, -1)[tokens]).reshape(-1)
-    head: _native.Head = load().Head([(kind, rows, len(tokens), inputs)])
+    head: _native.Head = load().Head([vocabulary_part(file, architecture, tokens)])
     return head
+
+
+def vocabulary_part(
+    file: WeightFile, architecture: Architecture, tokens: NDArray[np.int64]
+) -> Part:
+    """Return the head's rows for these tokens as stored; raises what `stored_part` raises."""
+    name = "token_embd.weight" if architecture.is_tied else "output.weight"
+    kind, stored, outputs, inputs = stored_part(file, name)
+    rows = np.ascontiguousarray(stored.reshape(outputs, -1)[tokens]).reshape(-1)
+    return kind, rows, len(tokens), inputs
 
 
 def _pack_layer(file: WeightFile, architecture: Architecture, layer: int) -> _native.LayerWeights:
@@ -114,7 +140,7 @@ def _pack_layer(file: WeightFile, architecture: Architecture, layer: int) -> _na
         "down": ("ffn_down",),
     }
     products = {
-        product: [_part(file, f"{prefix}{part}.weight") for part in parts]
+        product: [stored_part(file, f"{prefix}{part}.weight") for part in parts]
         for product, parts in names.items()
     }
     turns = layer not in architecture.unturned_layers
@@ -122,8 +148,12 @@ def _pack_layer(file: WeightFile, architecture: Architecture, layer: int) -> _na
     return weights
 
 
-def _part(file: WeightFile, name: str) -> Part:
-    """Return a matrix as stored: type, bytes, outputs, inputs."""
+def stored_part(file: WeightFile, name: str) -> Part:
+    """Return a matrix as stored: type, bytes, outputs, inputs.
+
+    Raises:
+        ModelFileError: The file changed, ends early, or holds values that are not finite.
+    """
     kind, stored = file.tensor_type(name), file.raw(name)
     if not _is_finite(kind, stored):
         what = f"{file.path}: the tensor {name!r} holds values that are not finite."
