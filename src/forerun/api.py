@@ -13,6 +13,7 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from numbers import Integral
 from typing import Any, Never
 from weakref import WeakValueDictionary
@@ -351,7 +352,8 @@ class LanguageModel:
         return tokens
 
     def _drafter(self, spec: str) -> Drafter | None:
-        names = drafter_names(spec, self._own_drafters)
+        has_head = spec.strip() == "auto" and self._head_file is not None
+        names = drafter_names(spec, self._own_drafters, has_head=has_head)
         if names not in self._drafters:
             script = self.loading.script
             kit = DrafterKit(
@@ -362,6 +364,7 @@ class LanguageModel:
                 target=self.target,
                 draft_layers=self.loading.draft_layers,
                 store=self._store if self.loading.store_tokens else None,
+                has_head=has_head,
                 open_head=self._open_head,
             )
             self._drafters[names] = make_drafter(spec, kit, self._own_drafters)
@@ -404,11 +407,16 @@ class LanguageModel:
         context = min(self.target.context_length, model.architecture.context_length)
         return self._open_target(model, context).target
 
+    @cached_property
+    def _head_file(self) -> HeadFile | None:
+        """The head that was named, or the one that comes with Forerun for this model."""
+        named = self.loading.head
+        return shipped_head(self.model) if named is None else HeadFile.open(named)
+
     def _open_head(self) -> Head:
-        """Return the head, opened once: the one that was named, or one that comes with Forerun."""
+        """Return the head, opened once."""
         if self._head is None:
-            named, kv_bits = self.loading.head, self.loading.kv_bits
-            head = shipped_head(self.model) if named is None else HeadFile.open(named)
+            head, kv_bits = self._head_file, self.loading.kv_bits
             if head is None:
                 raise OptionError(
                     f"Drafter 'eagle' needs a head, and none comes with {self.model.name}.",

@@ -353,8 +353,8 @@ class Loading(Options):
     )
     head: PathText | None = Field(
         None,
-        description="The file of a head that was learned from this model, for drafter 'eagle'; by "
-        "default the one that comes with Forerun for the model, where there is one.",
+        description="The file of a head that was learned from this model, for drafters 'eagle' and "
+        "'auto'; by default the one that comes with Forerun for the model, where there is one.",
     )
     force_head: bool = Field(
         False,
@@ -512,7 +512,7 @@ _READ_BY = {
     "store": ("suffix",),
     "prediction": ("prediction",),
 }
-_IN_AUTO = {"suffix", "prediction"}
+_IN_AUTO = {"suffix", "prediction", "eagle"}
 
 
 def check_together(loading: Loading, generation: Generation) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from drafters.loop import Text, make
 from forerun.drafters.protocol import Drafter
-from forerun.drafters.table import AUTO, DRAFTERS, DrafterKit, make_drafter
+from forerun.drafters.table import AUTO, AUTO_WITH_HEAD, DRAFTERS, DrafterKit, make_drafter
 from forerun.errors import OptionError
 from forerun.targets.protocol import Target
 from forerun.targets.toy import ToyTarget
@@ -38,6 +39,9 @@ def test_none_is_none_and_auto_is_a_drafter() -> None:
     auto = make_drafter("auto", KIT)
     assert auto is not None
     assert auto.name == AUTO
+    learned = make_drafter("auto", replace(KIT, has_head=True))
+    assert learned is not None
+    assert learned.name == AUTO_WITH_HEAD
 
 
 @pytest.mark.parametrize(

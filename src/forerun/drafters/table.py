@@ -19,7 +19,7 @@ from forerun.errors import OptionError
 from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 
-__all__ = ["AUTO", "DRAFTERS", "DrafterKit", "drafter_names", "make_drafter"]
+__all__ = ["AUTO", "AUTO_WITH_HEAD", "DRAFTERS", "DrafterKit", "drafter_names", "make_drafter"]
 
 DRAFTERS: dict[str, str] = {
     "suffix": "forerun.drafters.suffix:Suffix",
@@ -35,6 +35,8 @@ DRAFTERS: dict[str, str] = {
 }
 
 AUTO = "prediction,suffix"
+AUTO_WITH_HEAD = f"{AUTO},eagle"
+"""What `auto` is where there is a head learned from the target."""
 
 
 def _no_head() -> Head:
@@ -52,6 +54,7 @@ class DrafterKit:
         threads: How many may look at the rows of a pass.
         target: The one that drafter `early_exit` runs the first layers of.
         draft_layers: So many of them; None is a quarter.
+        has_head: Whether there is one; then `auto` asks it, too.
         open_head: Returns the head behind drafter `eagle`; may raise.
         store: Where drafters keep what outlives a text; None keeps nothing.
     """
@@ -62,6 +65,7 @@ class DrafterKit:
     threads: int = 1
     target: Target | None = None
     draft_layers: int | None = None
+    has_head: bool = False
     open_head: Callable[[], Head] = _no_head
     store: Store | None = None
 
@@ -82,7 +86,7 @@ def make_drafter(
         VocabularyError: The draft model has another vocabulary than the target.
         CapabilityError: The target can't do what the drafter needs.
     """
-    names = drafter_names(spec, own)
+    names = drafter_names(spec, own, has_head=kit.has_head)
     drafters = [own[name] if name in own else _load(name)(kit) for name in names]
     if len(drafters) < 2:
         return next(iter(drafters), None)
@@ -90,19 +94,23 @@ def make_drafter(
     return Mix(guessers) if len(guessers) == len(drafters) else First(drafters)
 
 
-def drafter_names(spec: str, own: Collection[str] = ()) -> tuple[str, ...]:
+def drafter_names(
+    spec: str, own: Collection[str] = (), *, has_head: bool = False
+) -> tuple[str, ...]:
     """Return the names in `spec`, "auto" resolved; equal for two spellings of the same drafter.
 
     Args:
         spec: As for `make_drafter`.
         own: Names of the user's drafters.
+        has_head: Whether there is a head learned from the target, for "auto" to ask.
 
     Raises:
         OptionError: A name is unknown, empty or repeated.
     """
     if spec.strip() == "none":
         return ()
-    named = AUTO if spec.strip() == "auto" else spec
+    auto = AUTO_WITH_HEAD if has_head else AUTO
+    named = auto if spec.strip() == "auto" else spec
     names = [name.strip() for name in named.split(",")]
     for name in names:
         _check(name, names, own)
