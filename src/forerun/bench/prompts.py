@@ -28,10 +28,11 @@ SHIPPED_TASKS = (
     "rag",
     "code_editing",
     "copying",
+    "rewriting",
     "reasoning",
     "adversarial",
 )
-"""Spec-Bench's six tasks, and four of our own."""
+"""Spec-Bench's six tasks, and five of our own."""
 
 # What Spec-Bench's own file calls the parts of that task.
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem"}

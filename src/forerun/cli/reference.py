@@ -185,8 +185,8 @@ def _drafters_and_rules() -> Iterator[str]:
     yield from ("# Drafters and rules", "", "## Drafters", "")
     yield f"`auto` is `{AUTO}`, and `{AUTO_WITH_HEAD}` where there is a head; `none` writes"
     yield "plainly. Several names joined by commas draft together: at each place all are asked, and"
-    yield "the draft is grown from all that they guess. If one of them can't be asked place by place"
-    yield "(`model`, `random`, `scripted`), the first that has a guess drafts."
+    yield "the draft is grown from all that they guess. If one of them can't be asked place by"
+    yield "place (`model`, `random`, `scripted`), the first that has a guess drafts."
     for name, home in DRAFTERS.items():
         module = importlib.import_module(home.partition(":")[0])
         yield from ("", f"### {name}", "", inspect.getdoc(module) or "")
