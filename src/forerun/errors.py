@@ -17,6 +17,7 @@
     │   ├── NotEnoughMemoryError   the model needs more memory than there is
     │   ├── NativeModuleError      the compiled module is missing or can't be loaded
     │   └── DownloadError          no network, no space, or a wrong checksum on `pull`
+    ├── TrainingError              a capture or a training can't begin or go on
     └── EngineError                a broken promise inside Forerun: a bug worth reporting
 
 Each says what is wrong, with the value, and the way out. A lower library's error never escapes
@@ -41,6 +42,7 @@ __all__ = [
     "StoreFileError",
     "TemplateError",
     "TokenizerError",
+    "TrainingError",
     "UnsupportedModelError",
     "UsageError",
     "VocabularyError",
@@ -129,6 +131,10 @@ class NativeModuleError(StartError):
 
 class DownloadError(StartError):
     """`pull` could not fetch, check or store the model."""
+
+
+class TrainingError(ForerunError):
+    """A capture or a training can't begin or go on; what it made before is kept."""
 
 
 class EngineError(ForerunError):

@@ -21,6 +21,7 @@ from forerun.cli.guard import guarded, last_resort, prepare_streams
 from forerun.cli.interrupt import tidy_when_terminated
 from forerun.cli.pull import pull
 from forerun.cli.theory import theory
+from forerun.cli.train import train
 from forerun.printable import printable
 
 __all__ = ["app", "main"]
@@ -53,6 +54,7 @@ app = typer.Typer(
 for command in COMMANDS:
     app.command(command.__name__)(command)
 app.add_typer(bench)
+app.add_typer(train)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,1 @@
+"""Drafters learned from the target alone: captured text, losses, training, export."""

@@ -1,0 +1,116 @@
+"""Captured conversations as batches: whole ones together, in an order that the seed shuffles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from forerun.train.head import Batch, Line
+from forerun.train.losses import Laws
+from forerun.train.shards import Conversation
+
+__all__ = ["Examples", "Task", "split"]
+
+_LEAST = 8  # rows that guess, or a conversation teaches nothing
+_REST_INSIDE = 0.5  # of what p leaves unnamed; rare tokens are rarely in the draft's vocabulary
+
+
+class Task(NamedTuple):
+    """A batch, and the target's laws that its levels are to guess.
+
+    Attributes:
+        batch: What a head reads.
+        laws: At the rows that guess.
+        lengths: Of each conversation, how many they are.
+        is_greedy: Of each conversation, whether the target wrote it at temperature 0.
+    """
+
+    batch: Batch
+    laws: Laws
+    lengths: list[int]
+    is_greedy: list[bool]
+
+    def level(self, level: int) -> Laws:
+        """Return the laws of a level's rows: all but each conversation's first ones."""
+        rows = torch.arange(len(self.laws.rest))
+        rows = torch.cat([part[level:] for part in torch.split(rows, self.lengths)])
+        return Laws(*(part[rows] for part in self.laws))
+
+
+def split(
+    conversations: Sequence[Conversation], every: int
+) -> tuple[list[Conversation], list[Conversation]]:
+    """Return those to learn from, and those held out: one of `every`, by its number."""
+    fit = [each for each in conversations if len(each.tokens) - max(each.answer, 1) > _LEAST]
+    learned = [each for each in fit if each.number % every]
+    return learned, [each for each in fit if not each.number % every]
+
+
+class Examples:
+    """Batches of conversations.
+
+    Args:
+        conversations: Some.
+        ids: Of each of the target's tokens, its id in the draft's vocabulary, or -1.
+        rows: About how many a batch has.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self,
+        conversations: Sequence[Conversation],
+        ids: NDArray[np.int64],
+        rows: int,
+        seed: int,
+    ) -> None:
+        self._conversations, self._ids = conversations, torch.from_numpy(ids)
+        self._rows, self._seed = rows, seed
+
+    def plan(self, epoch: int) -> list[list[int]]:
+        """Return which conversations make up each batch of an epoch."""
+        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._conversations))
+        batches: list[list[int]] = [[]]
+        held = 0
+        for place in order.tolist():
+            length = len(self._conversations[place].tokens)
+            if batches[-1] and held + length > self._rows:
+                batches.append([])
+                held = 0
+            batches[-1].append(place)
+            held += length
+        return batches
+
+    def task(self, places: Sequence[int]) -> Task:
+        """Return the batch of some conversations."""
+        chosen = [self._conversations[place] for place in places]
+        lines, begin = [], 0
+        for each in chosen:
+            end = begin + len(each.tokens) - 2
+            lines.append(Line(slice(begin, end), max(each.answer - 2, 0)))
+            begin = end
+        batch = Batch(
+            _joined([each.tokens[1:-1] for each in chosen]).long(),
+            _joined([np.arange(1, len(each.tokens) - 1) for each in chosen]),
+            _joined([each.features[:-2] for each in chosen]),
+            lines,
+        )
+        guesses = [slice(line.first + 1, len(each.tokens) - 1)
+                   for line, each in zip(lines, chosen, strict=True)]  # fmt: skip
+        pairs = list(zip(chosen, guesses, strict=True))
+        likely = _joined([each.likely[rows] for each, rows in pairs])
+        log_p = _joined([each.log_p[rows] for each, rows in pairs]).float()
+        rest = _joined([each.rest[rows] for each, rows in pairs]) * _REST_INSIDE
+        return Task(
+            batch,
+            Laws.of(self._ids[likely.long()], log_p.exp(), rest),
+            [rows.stop - rows.start for rows in guesses],
+            [each.temperature == 0 for each in chosen],
+        )
+
+
+def _joined(parts: Sequence[NDArray[np.generic]]) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate(parts))

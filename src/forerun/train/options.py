@@ -1,0 +1,87 @@
+"""The options of `forerun train`, declared as all others are: flags and help derive from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from forerun.config import Options, PathText, Real, Whole
+
+__all__ = ["Capturing", "HeadLearning"]
+
+
+class Capturing(Options):
+    """What `train capture` lets the target write, and what it keeps of it."""
+
+    tokens: Whole = Field(
+        700_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Tokens to capture, prompts included; about 4 kB each for the default model.",
+    )
+    prompts: PathText | None = Field(
+        None,
+        description="A file of prompts, one a line, or JSON objects with `prompt` or `turns` in a "
+        ".jsonl file; by default the target writes them itself.",
+    )
+    temperatures: tuple[Annotated[Real, Field(ge=0, le=2)], ...] = Field(
+        (1.0, 1.0, 1.0, 1.0, 0.7, 0.0, 0.0, 0.0),
+        min_length=1,
+        description="The answers' temperatures, each conversation's drawn from them; one that "
+        "stands there twice is drawn twice as often.",
+    )
+    prompt_tokens: Whole = Field(
+        192, ge=1, le=100_000, description="Most tokens of a prompt that the target writes."
+    )
+    answer_tokens: Whole = Field(256, ge=16, le=100_000, description="Most tokens of an answer.")
+    layers: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
+        (),
+        description="Layers whose inputs are the features; by default a low, a middle and the "
+        "last one.",
+    )
+    top: Whole = Field(
+        64, ge=1, le=1024, description="How many of the likeliest tokens are kept at each position."
+    )
+    sequences: Whole = Field(
+        32, ge=1, le=256, description="Conversations that are written at once; changes no text."
+    )
+    seed: Whole = Field(0, ge=0, lt=2**64, description="Of all choices and draws.")
+    folder: PathText = Field(
+        "forerun-train", description="Where captured text, weights in the making and results are."
+    )
+
+
+class HeadLearning(Options):
+    """How `train head` learns from captured text."""
+
+    folder: PathText = Field("forerun-train", description="Where `train capture` wrote.")
+    budget: Whole = Field(
+        2_000_000, ge=1, description="Tokens of answers to learn from, repeats counted."
+    )
+    vocabulary: Whole = Field(
+        8192, ge=2, description="The draft's vocabulary: so many of the target's most used tokens."
+    )
+    levels: Whole = Field(
+        3, ge=1, le=8, description="Guesses in a row that it learns to make of its own outputs."
+    )
+    loss: Literal["ce", "lk", "log-alpha", "tv"] = Field(
+        "lk", description="The loss after the first part, which is soft cross-entropy."
+    )
+    cross_entropy: Real = Field(
+        0.4, ge=0, le=1, description="The share of the budget that begins with cross-entropy."
+    )
+    rate: Real = Field(
+        1e-3, gt=0, le=1, description="The highest learning rate; it falls to a tenth."
+    )
+    rows: Whole = Field(1024, ge=16, le=1 << 20, description="Tokens of a step, about.")
+    patience: Whole = Field(
+        20, ge=1, description="Looks at held-out text without a better one before it ends early."
+    )
+    fp32: bool = Field(
+        False, description="Multiply in float32; else in bfloat16, while weights stay in float32."
+    )
+    seed: Whole = Field(0, ge=0, lt=2**63, description="Of the beginning and the order.")
+    threads: Whole | None = Field(
+        None, ge=1, le=256, description="Threads to compute with; by default what torch takes."
+    )

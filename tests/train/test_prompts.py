@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forerun.errors import OptionError
+from forerun.train.openings import OPENINGS, TOPICS
+from forerun.train.prompts import beginning, frame_of, read_prompts
+from train.made_text import tiny_model
+
+
+def test_a_beginning_is_the_numbers_alone(tmp_path: Path) -> None:
+    """The same seed and number give the same prompt and temperatures; other numbers others."""
+    model = tiny_model(tmp_path)
+    frame = frame_of(model)
+
+    def made(number: int) -> object:
+        return beginning(number, 7, model, frame, [], (0.0, 0.7, 1.0))
+
+    assert [made(i) for i in range(50)] == [made(i) for i in range(50)]
+    begun = [beginning(i, 7, model, frame, [], (0.0, 0.7, 1.0)) for i in range(50)]
+    assert len({each.tokens for each in begun}) > 30
+    assert {each.temperature for each in begun} == {0.0, 0.7, 1.0}
+    assert {each.prompt_temperature for each in begun} == {0.7, 1.0}
+
+
+def test_the_template_stands_around_the_users_words(tmp_path: Path) -> None:
+    """A whole prompt of the user's is what the template makes of it."""
+    model = tiny_model(tmp_path)
+    frame = frame_of(model)
+    assert model.chat_template is not None
+    text = model.chat_template.render([{"role": "user", "content": "there"}])
+    whole = tuple(model.tokenizer.encode(text, special=True, bos=False))
+    assert beginning(0, 0, model, frame, ["there"], (1.0,)).tokens == whole
+
+
+def test_openings_are_diverse_and_complete() -> None:
+    """No opening stands twice, and each subject can be put in."""
+    assert len(set(OPENINGS)) == len(OPENINGS) > 90
+    assert len(set(TOPICS)) == len(TOPICS) > 60
+    assert all(each.replace("{topic}", "x").isprintable() or "\n" in each for each in OPENINGS)
+    assert not any("{" in each.replace("{topic}", "") for each in OPENINGS)
+
+
+def test_prompts_are_read_from_text_and_from_json(tmp_path: Path) -> None:
+    """A text a line; or `prompt`, or the first of `turns`."""
+    text, lines = tmp_path / "a.txt", tmp_path / "a.jsonl"
+    text.write_text("one\n\n  two \n", "utf-8")
+    lines.write_text('{"prompt": "one"}\n{"turns": ["two", "three"]}\n', "utf-8")
+    assert read_prompts(str(text)) == read_prompts(str(lines)) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "complaint"),
+    [
+        ("a.txt", b"", "no prompt"),
+        ("a.txt", b"fine\n\xff\xfe", "line 2"),
+        ("a.jsonl", b'{"prompt": "x"}\nno json', "line 2"),
+        ("a.jsonl", b'{"prompt": 3}', "no object with a prompt"),
+        ("a.jsonl", b"[1]", "no object with a prompt"),
+        ("a.jsonl", b"[" * 100_000, "line 1"),
+    ],
+)
+def test_what_is_no_file_of_prompts_is_an_error(
+    tmp_path: Path, name: str, data: bytes, complaint: str
+) -> None:
+    """With the line's number."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(OptionError, match=complaint):
+        read_prompts(str(path))
+
+
+def test_prompts_that_are_not_there_are_an_error(tmp_path: Path) -> None:
+    """A missing file and a folder."""
+    for path in (tmp_path / "none.txt", tmp_path):
+        with pytest.raises(OptionError, match="can't be read"):
+            read_prompts(str(path))
