@@ -27,13 +27,13 @@ from forerun.cli.python_reference import python_page
 from forerun.config import Generation, Loading, Options, Racing, Timing
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, AUTO_WITH_HEAD, DRAFTERS
-from forerun.train.options import Capturing, HeadLearning
+from forerun.train.options import Capturing, HeadLearning, Hours
 
 __all__ = ["FOLDER", "pages", "write"]
 
 FOLDER = Path("docs/reference")
 _GENERATED = "<!-- Written by `make docs` from the code; change it there. -->"
-_GROUPS = (Loading, Generation, Timing, Racing, Capturing, HeadLearning)
+_GROUPS = (Loading, Generation, Timing, Racing, Capturing, HeadLearning, Hours)
 _BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
 
 

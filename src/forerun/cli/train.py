@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from forerun.cli.consoles import print_json, stdout
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
 from forerun.cli.options import option_of, with_options
-from forerun.cli.training import capture_display, training_display
-from forerun.cli.waiting import open_model
+from forerun.cli.training import training_display
+from forerun.cli.waiting import open_model, read_model
 from forerun.config import Loading
-from forerun.train.options import Capturing, HeadLearning
+from forerun.train.options import Capturing, HeadLearning, Hours
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
@@ -23,9 +24,50 @@ __all__ = ["train"]
 
 _DEFAULT = Loading().model
 
+
+class _All(TyperGroup):
+    """Commands, and options without one, which are those of `all`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] != "--help":
+            args = ["all", *args]
+        return super().parse_args(ctx, args)
+
+
 train = typer.Typer(
-    name="train", no_args_is_help=True, help="Learn a drafter from nothing but the target."
+    name="train",
+    cls=_All,
+    no_args_is_help=True,
+    help="Learn a drafter from nothing but the target.",
 )
+
+
+@train.command("all")
+@with_options
+def train_all(
+    options: Hours,
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
+) -> None:
+    """Capture, train and export within some hours: from an empty folder to head.gguf.
+
+    `forerun train --hours H` is the same. How much is captured and learned follows from what this
+    machine does in a second. Ctrl-C ends it; the same command goes on, also after a kill.
+    """
+    from forerun.train.recipes import head_for_hours
+
+    lm = _open(model, options.threads)
+    with patient() as interruption, training_display(as_json=as_json) as display:
+        card = head_for_hours(
+            lm.model,
+            lm.target,
+            options,
+            told=display.told,
+            captured=display.captured,
+            learned=display.learned,
+            is_over=lambda: interruption.came,
+        )
+    _end(card, as_json=as_json)
 
 
 @train.command("capture")
@@ -33,7 +75,6 @@ train = typer.Typer(
 def train_capture(
     options: Capturing,
     model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
-    weights: Annotated[str, option_of(Loading, "weights")] = "auto",
     threads: Annotated[str | None, option_of(Loading, "threads")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
 ) -> None:
@@ -43,14 +84,14 @@ def train_capture(
     """
     from forerun.train.capture import capture
 
-    lm = _open(model, weights, threads)
-    with patient() as interruption, capture_display(options, as_json=as_json) as report:
+    lm = _open(model, threads)
+    with patient() as interruption, training_display(as_json=as_json) as display:
         news = capture(
             lm.model,
             lm.target,
             Path(options.folder),
             options,
-            report=report,
+            report=display.captured,
             is_over=lambda: interruption.came,
         )
     if as_json:
@@ -64,34 +105,78 @@ def train_capture(
 def train_head(
     options: HeadLearning,
     model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
-    weights: Annotated[str, option_of(Loading, "weights")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
 ) -> None:
     """Train a head on captured text: a layer that guesses from the target's own features.
 
-    It leaves head.gguf and its card, head.json, in the folder. Ctrl-C ends it, and both are of the
-    best weights so far; the same command goes on where it ended, also after a kill.
+    It leaves head.gguf and its card, head.json, in the folder. Ctrl-C ends it; the same command
+    goes on where it ended, also after a kill.
     """
+    from forerun.bench.plot import check_plot
     from forerun.train.recipes import head_from
 
-    lm = _open(model, weights, None)
-    with patient() as interruption, training_display(options, as_json=as_json) as report:
+    if options.plot is not None:
+        check_plot(options.plot)
+    lm = _open(model, None)
+    with patient() as interruption, training_display(as_json=as_json) as display:
         card = head_from(
             lm.model,
             lm.target,
             Path(options.folder),
             options,
-            report=report,
+            report=display.learned,
             is_over=lambda: interruption.came,
         )
+    if options.plot is not None and card is not None:
+        _draw(Path(options.folder), options.plot)
+    _end(card, as_json=as_json)
+
+
+@train.command("export")
+def train_export(
+    head: Annotated[Path, typer.Argument(help="The head's file.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Where to write it.", show_default=False)],
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+) -> None:
+    """Write a head in the folder format of `speculators`, which vLLM serves."""
+    from forerun.models.head_file import HeadFile
+    from forerun.train.recipes import speculators
+
+    speculators().export_speculators(HeadFile.open(head), read_model(model), folder)
+
+
+@train.command("import")
+def train_import(
+    folder: Annotated[Path, typer.Argument(help="In that format.", show_default=False)],
+    head: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+) -> None:
+    """Make a head's file of a folder in the format of `speculators`, trained for this model."""
+    from forerun.train.recipes import speculators
+
+    speculators().import_speculators(folder, read_model(model), head)
+
+
+def _open(model: str, threads: Any) -> LanguageModel:
+    return open_model(Loading.make(model=model, threads=threads))
+
+
+def _end(card: dict[str, object] | None, *, as_json: bool) -> None:
+    """Show a head's card; without one, it was interrupted."""
+    if card is None:
+        raise SystemExit(INTERRUPTED)
     if as_json:
         print_json({"event": "trained", "card": card})
     else:
         stdout().print_json(data=card)
-    if interruption.came:
-        raise SystemExit(INTERRUPTED)
 
 
-def _open(model: str, weights: str, threads: str | None) -> LanguageModel:
-    loading = Loading.make(model=model, weights=weights, threads=threads)
-    return open_model(loading)
+def _draw(folder: Path, path: str) -> None:
+    from forerun.bench.plot import new_figure, save
+    from forerun.train.folder import read_record
+    from forerun.train.plot import draw_training
+
+    record: Any = read_record(folder / "head.json")
+    figure = new_figure()
+    draw_training(figure, record["history"])
+    save(figure, path)

@@ -1,31 +1,70 @@
-"""What is shown while text is captured and a drafter learns: a bar, or a line now and then."""
+"""What is shown while text is captured and a drafter learns: bars, or a line now and then."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from forerun.cli.consoles import print_json, stderr
-from forerun.train.options import Capturing, HeadLearning
+from forerun.printable import printable
 
 if TYPE_CHECKING:
     from forerun.train.capture import CaptureNews
     from forerun.train.loop import HeadNews
 
-__all__ = ["capture_display", "training_display"]
+__all__ = ["TrainingDisplay", "training_display"]
+
+
+class TrainingDisplay:
+    """What to tell of a capture and of a training.
+
+    Args:
+        console: Where lines go.
+        bar: Where bars are.
+        as_json: Print JSON lines instead.
+    """
+
+    def __init__(self, console: Console, bar: Progress, *, as_json: bool) -> None:
+        self._console, self._bar, self._as_json = console, bar, as_json
+        self._tasks: dict[str, TaskID] = {}
+
+    def told(self, text: str) -> None:
+        """Show a line."""
+        self._console.print(Text(printable(text)), soft_wrap=True)
+
+    def captured(self, news: CaptureNews) -> None:
+        """Show how far a capture is."""
+        self._show("Capture", news.text(), news.tokens, news.wanted)
+        if self._as_json:
+            print_json({"event": "capture", **news.as_json()})
+        elif not self._console.is_terminal:
+            self.told(f"Capture: {news.text()}")
+
+    def learned(self, news: HeadNews) -> None:
+        """Show how far a training is."""
+        self._show("Learn", news.text(), news.learned, news.wanted)
+        if news.is_look and self._as_json:
+            print_json({"event": "train", **news.as_json()})
+        elif news.is_look and not self._console.is_terminal:
+            self.told(f"Step {news.step}: {news.text()}")
+
+    def _show(self, what: str, text: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task("", total=total, what=what)
+        self._bar.update(self._tasks[what], description=text, completed=min(done, total))
 
 
 @contextmanager
-def capture_display(
-    options: Capturing, *, as_json: bool
-) -> Iterator[Callable[[CaptureNews], None]]:
-    """Show how far a capture is; yields what to tell of it."""
+def training_display(*, as_json: bool) -> Iterator[TrainingDisplay]:
+    """Show how far it is while a `with` block runs."""
     console = stderr()
     bar = Progress(
-        TextColumn("Capture"),
+        TextColumn("{task.fields[what]}"),
         BarColumn(),
         TextColumn("{task.description}", markup=False),
         TimeRemainingColumn(),
@@ -34,41 +73,4 @@ def capture_display(
         disable=not console.is_terminal,
     )
     with bar:
-        task = bar.add_task("", total=options.tokens)
-
-        def report(news: CaptureNews) -> None:
-            bar.update(task, description=news.text(), completed=min(news.tokens, news.wanted))
-            if as_json:
-                print_json({"event": "capture", **news.as_json()})
-            elif not console.is_terminal:
-                console.print(f"Capture: {news.text()}", soft_wrap=True)
-
-        yield report
-
-
-@contextmanager
-def training_display(
-    options: HeadLearning, *, as_json: bool
-) -> Iterator[Callable[[HeadNews], None]]:
-    """Show how far a training is; yields what to tell of it."""
-    console = stderr()
-    bar = Progress(
-        TextColumn("Learn"),
-        BarColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("", total=options.budget)
-
-        def report(news: HeadNews) -> None:
-            bar.update(task, description=news.text(), completed=min(news.learned, news.wanted))
-            if as_json and news.is_look:
-                print_json({"event": "train", **news.as_json()})
-            elif news.is_look and not console.is_terminal:
-                console.print(f"Step {news.step}: {news.text()}", soft_wrap=True)
-
-        yield report
+        yield TrainingDisplay(console, bar, as_json=as_json)

@@ -38,7 +38,7 @@ from forerun.train.shards import (
     write_shard,
 )
 
-__all__ = ["CaptureNews", "capture", "default_layers", "recipe_of"]
+__all__ = ["CaptureNews", "capture", "capture_rate", "default_layers", "recipe_of"]
 
 SHARD = 32
 """Conversations of a shard."""
@@ -162,6 +162,23 @@ def capture(
             if kept.tokens >= options.tokens:
                 break
         return kept.news(writer.written)
+
+
+def capture_rate(model: Model, target: Target, options: Capturing, passes: int) -> float:
+    """Return how many tokens a second a capture makes here; nothing is kept.
+
+    Args:
+        model: Who writes.
+        target: Its passes.
+        options: Of the capture.
+        passes: To try it on.
+    """
+    writer = _Writer(model, target, recipe_of(model, options, []), [])
+    began = time.monotonic()
+    made = writer.conversations(0, options.sequences)
+    while passes:
+        passes -= next(made) is None
+    return writer.written / (time.monotonic() - began)
 
 
 class _Kept:

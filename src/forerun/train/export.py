@@ -68,7 +68,7 @@ def card_of(
             "own_prompts": not recipe.prompts,
         },
         "training": {
-            **options.model_dump(exclude={"folder"}),
+            **options.model_dump(exclude={"folder", "plot", "threads"}),
             "learned_tokens": trained.learned,
             "hours": round(trained.seconds / 3600, 3),
             "finished": trained.is_over,

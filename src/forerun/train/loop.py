@@ -33,7 +33,7 @@ from forerun.train.options import HeadLearning
 from forerun.train.shards import Conversation, Shards
 from forerun.train.vocabulary import choose_tokens, ids_of, token_weights
 
-__all__ = ["HeadNews", "Trained", "head_state", "train_head"]
+__all__ = ["HeadNews", "Trained", "head_state", "learning_rate", "train_head"]
 
 HELD_OUT = 25
 """One conversation of so many is held out."""
@@ -157,6 +157,55 @@ def train_head(
     return trainer.result()
 
 
+def learning_rate(
+    model: Model, options: HeadLearning, conversations: Sequence[Conversation], steps: int
+) -> float:
+    """Return how many tokens a second a training learns from here; nothing is kept.
+
+    Args:
+        model: The target.
+        options: Of the training.
+        conversations: Text as long as a step wants; what it says is all the same.
+        steps: To try it on.
+    """
+    torch.set_num_threads(options.threads or torch.get_num_threads())
+    tokens = np.arange(min(options.vocabulary, model.architecture.vocab_size))
+    frozen = Frozen.of(model, tokens)
+    layers = conversations[0].features.shape[1] // model.architecture.width
+    weights = initial_weights(model, layers, options.seed)
+    for values in weights.values():
+        values.requires_grad_()
+    optimizer = torch.optim.AdamW(weights.values(), lr=1e-6)
+    network, head = Network(weights, frozen), _typed(frozen.head, options)
+    ids = ids_of(tokens, model.architecture.vocab_size)
+    task = Examples(conversations, ids, 1, 0).task(range(len(conversations)))
+    began = time.monotonic()
+    for _ in range(steps):
+        _backward(network, head, task, options.levels, options.loss)
+        optimizer.step()
+    return steps * len(task.laws.rest) / (time.monotonic() - began)
+
+
+def _typed(head: torch.Tensor, options: HeadLearning) -> torch.Tensor:
+    return head if options.fp32 else head.bfloat16()
+
+
+def _backward(
+    network: Network, head: torch.Tensor, task: Task, levels: int, loss: LossName
+) -> list[float]:
+    """Add the slopes of a batch's losses to the weights'; return each level's mean loss."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=head.dtype == torch.bfloat16):
+        outputs = network.levels(task.batch, levels)
+    rows = len(task.laws.rest)
+    slopes, losses = [], []
+    for level, output in enumerate(outputs):
+        learned = learn(output.to(head.dtype), head, task.level(level), loss)
+        slopes.append(learned.slope.float() * (_DECAY_OF_LEVELS**level / rows))
+        losses.append(float(learned.loss.mean()))
+    torch.autograd.backward(outputs, slopes)
+    return losses
+
+
 def _packed(state: dict[str, object]) -> bytes:
     return json.dumps(state, allow_nan=False).encode()
 
@@ -218,18 +267,8 @@ class _Trainer:
     def _step(self, task: Task) -> float:
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate()
-        with torch.autocast("cpu", torch.bfloat16, enabled=not self._options.fp32):
-            outputs = self._network.levels(task.batch, self._levels())
-        rows = len(task.laws.rest)
-        slopes, losses = [], []
-        for level, output in enumerate(outputs):
-            learned = learn(
-                output.to(self._head.dtype), self._head, task.level(level), self._loss_name()
-            )
-            slopes.append(learned.slope.float() * (_DECAY_OF_LEVELS**level / rows))
-            losses.append(float(learned.loss.mean()))
         self._optimizer.zero_grad()
-        torch.autograd.backward(outputs, slopes)
+        losses = _backward(self._network, self._head, task, self._levels(), self._loss_name())
         norm = torch.nn.utils.clip_grad_norm_(list(self.weights.values()), 0.5)
         if not math.isfinite(sum(losses)) or not math.isfinite(float(norm)):
             raise TrainingError(
@@ -237,7 +276,7 @@ class _Trainer:
                 f"The state of the last save is kept in {self._home}; lower the rate.",
             )
         self._optimizer.step()
-        self._state.learned += rows
+        self._state.learned += len(task.laws.rest)
         return losses[0]
 
     def _rate(self) -> float:
@@ -287,7 +326,7 @@ class _Trainer:
         self._watched = Examples(watched, ids, 1, 0).task(range(len(watched)))
         frozen = Frozen.of(self._model, self.tokens)
         self._network = Network(self.weights, frozen)
-        self._head = frozen.head if self._options.fp32 else frozen.head.bfloat16()
+        self._head = _typed(frozen.head, self._options)
 
     def _look(self, loss: float) -> Measured:
         measured = measure(
@@ -349,7 +388,7 @@ class _Trainer:
 
     def _kept_options(self) -> dict[str, object]:
         """What must not change between two runs of one training."""
-        return self._options.model_dump(exclude={"folder", "threads"})
+        return self._options.model_dump(exclude={"folder", "threads", "plot"})
 
     def _recorded(self) -> _State:
         try:

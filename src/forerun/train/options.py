@@ -8,7 +8,7 @@ from pydantic import Field
 
 from forerun.config import Options, PathText, Real, Whole
 
-__all__ = ["Capturing", "HeadLearning"]
+__all__ = ["Capturing", "HeadLearning", "Hours"]
 
 
 class Capturing(Options):
@@ -78,10 +78,28 @@ class HeadLearning(Options):
     patience: Whole = Field(
         20, ge=1, description="Looks at held-out text without a better one before it ends early."
     )
+    plot: PathText | None = Field(
+        None, description="Draw held-out acceptance into this file, such as head.svg or head.png."
+    )
     fp32: bool = Field(
         False, description="Multiply in float32; else in bfloat16, while weights stay in float32."
     )
     seed: Whole = Field(0, ge=0, lt=2**63, description="Of the beginning and the order.")
     threads: Whole | None = Field(
         None, ge=1, le=256, description="Threads to compute with; by default what torch takes."
+    )
+
+
+class Hours(Options):
+    """What `train --hours` may take, and where it works."""
+
+    hours: Real = Field(
+        1.0, ge=0.01, le=10_000, description="Hours from the first token captured to the drafter."
+    )
+    folder: PathText = Field(
+        "forerun-train", description="Where captured text, weights in the making and results are."
+    )
+    seed: Whole = Field(0, ge=0, lt=2**63, description="Of all choices and draws.")
+    threads: Whole | None = Field(
+        None, ge=1, le=256, description="Threads to compute with; by default all."
     )
