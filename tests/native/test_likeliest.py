@@ -67,7 +67,6 @@ def test_the_rest_is_right_within_5_percent(spread: float) -> None:
     assert found.rest[0] == pytest.approx(np.exp(rest).sum(), rel=0.05, abs=1e-5)
 
 
-@pytest.mark.usefixtures("each_instruction_set")
 def test_a_few_tokens_noise_is_the_rows() -> None:
     """Of both twins, at any position and in any order, repeats included."""
     for noise in (Noise(2**63 + 5, 3), NativeNoise(2**63 + 5, 3)):
