@@ -225,6 +225,20 @@ def test_what_may_be_asked_about_is_scored_together() -> None:
         assert list(place.after(token).guesses(3)) == guesses
 
 
+def test_far_behind_what_was_not_asked_it_has_no_guess() -> None:
+    """Each place in between would take a pass: one may, more do not."""
+    head = Counting(TOY)
+    eagle = eagle_of(head)
+    follow(eagle, 1, PROMPT, TOY)
+    root = eagle.place(Text(1, PROMPT, TOY).request())
+    far = root.after(1).after(2).after(3)
+    assert far.guesses(2) == ()
+    assert head.passes == []
+    assert len(root.after(1).after(2).guesses(2)) == 2
+    assert head.passes == [9, 1, 2]
+    assert len(far.guesses(2)) == 2
+
+
 def test_asking_has_a_price_once_it_was_asked() -> None:
     """Seconds a place, also in a mix; who names none costs nothing."""
     eagle = eagle_of(ToyHead(TOY))

@@ -26,6 +26,7 @@ from forerun.errors import EngineError
 __all__ = ["Eagle"]
 
 _TOGETHER = 4  # places scored in one pass
+_BLIND = 1  # guesses of others that may stand unscored above a place that is asked about
 _GAIN = 0.1
 
 
@@ -114,7 +115,12 @@ class Eagle:
         return [comb.draft() for comb in combs]
 
     def ask(self, tree: HeadTree, node: HeadNode, most: int) -> Sequence[Guess]:
-        """Return what may follow a node; it is scored if it was not, with others that may be."""
+        """Return what may follow a node; it is scored if it was not, with others that may be.
+
+        Far behind places that nobody asked about there is no guess: each would take a pass.
+        """
+        if node.unasked > _BLIND:
+            return ()
         begun = time.perf_counter()
         if node.output is None:
             self._score(tree, node)

@@ -66,6 +66,14 @@ class HeadNode:
         self.below: dict[int, HeadNode] = {}
         self._state: State | None = None
 
+    @property
+    def unasked(self) -> int:
+        """How many guesses above it were not scored."""
+        count, above = 0, self.above
+        while above is not None and above.output is None:
+            count, above = count + (above.above is not None), above.above
+        return count
+
     def state(self, root: State) -> State:
         """Return the warp's state here, from that at the root."""
         if self.above is None:
