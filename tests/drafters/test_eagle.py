@@ -81,7 +81,7 @@ def test_at_temperature_0_guesses_rank_by_probability() -> None:
     assert [guess.confidence for guess in guesses] == pytest.approx(shares[:2].tolist(), rel=0.05)
 
 
-@pytest.mark.parametrize("temperature", [5e-324, 1e-30, 0.5, 1.0, 50.0])
+@pytest.mark.parametrize("temperature", [1e-300, 1e-30, 0.5, 1.0, 50.0])
 def test_above_it_they_rank_by_the_noise_that_chooses(temperature: float) -> None:
     """The order of log q + g over the draft vocabulary."""
     logits, tokens = np.array([0.3, 0.1, 0.2, -0.5]), np.array([0, 2, 3, 5])
@@ -90,7 +90,7 @@ def test_above_it_they_rank_by_the_noise_that_chooses(temperature: float) -> Non
     expected = tokens[np.argsort(-scores)].tolist()
     found = [guess.token for guess in ranked(Sampling(temperature=temperature), logits, tokens, 4)]
     assert found == expected[: len(found)]
-    assert len(found) == (1 if temperature < 1e-300 else 4)
+    assert len(found) == 4
 
 
 def test_masks_bias_and_penalties_count() -> None:

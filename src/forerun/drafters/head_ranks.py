@@ -12,12 +12,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.core.noise import Noise
 from forerun.core.warp import State
 from forerun.drafters.protocol import DraftRequest, Guess
 from forerun.native import fast_likeliest
 
 __all__ = ["HeadRanks"]
 
+_COLDEST, _STEEPEST = 1e-300, 3e38
 _SHORTLIST = 64  # tokens besides those asked for that masks, bias and penalties are applied to
 
 
@@ -34,6 +36,7 @@ class HeadRanks:
         self._tokens, self._drafter = tokens, drafter
         self._temperature = request.warp.sampling.temperature
         self._noise = request.noise if self._temperature > 0 else None
+        self._made: dict[int, NDArray[np.float32]] = {}  # by position: nodes of a depth share it
         self._warp = None if request.warp.is_plain else request.warp
 
     def guesses(
@@ -50,7 +53,7 @@ class HeadRanks:
         noise = None
         scores = logits
         if self._noise is not None:
-            noise = self._noise.among(position, self._tokens)
+            noise = self._noise_at(position, self._noise)
             scores = self._with(logits, noise)
         asked = most if self._warp is None else most + _SHORTLIST
         found = fast_likeliest(scores[None], asked)
@@ -73,17 +76,23 @@ class HeadRanks:
             for rank, (share, (_, token)) in enumerate(zip(shares, ranked[:most], strict=False))
         ]
 
-    def _with(self, logits: NDArray[np.float32], noise: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _with(self, logits: NDArray[np.float32], noise: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return log q + g up to a constant, float32; at a tiny temperature all but one fall."""
+        slope = np.float32(min(1.0 / max(self._temperature, _COLDEST), _STEEPEST))
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = (logits - logits.max()).astype(np.float64) / self._temperature + noise
-            ranked: NDArray[np.float32] = scores.astype(np.float32)
-        return ranked
+            scores: NDArray[np.float32] = (logits - logits.max()) * slope + noise
+        return scores
+
+    def _noise_at(self, position: int, noise: Noise) -> NDArray[np.float32]:
+        """Return the draft vocabulary's noise; rounded, for it only ranks."""
+        if position not in self._made:
+            self._made[position] = noise.among(position, self._tokens).astype(np.float32)
+        return self._made[position]
 
     def _weighed(
         self,
         logits: NDArray[np.float32],
-        noise: NDArray[np.float64] | None,
+        noise: NDArray[np.float32] | None,
         tokens: list[int],
         state: State,
     ) -> list[tuple[float, int]]:

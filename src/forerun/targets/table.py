@@ -29,7 +29,7 @@ TARGETS: dict[str, str] = {
 }
 
 HEADS: dict[str, str] = {
-    "native": "forerun.targets.reference_head:ReferenceHead",
+    "native": "forerun.targets.native_head:NativeHead",
     "reference": "forerun.targets.reference_head:ReferenceHead",
 }
 """What computes a head's passes beside a target's."""
