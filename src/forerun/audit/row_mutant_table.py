@@ -92,11 +92,11 @@ _ANCESTORS = (
         "a prompt of the same length passes for the same prompt",
         "a prefix cache whose key is too short",
         "open",
-        "read_prompt(self, name, prompt, _PREFILL_ROWS)",
+        "read_prompt(self, name, prompt, PREFILL_ROWS)",
         "others = [s for s in self._sequences.values() if s.length >= len(prompt)]; "
         "self._sequences[name] = others[0].fork() if others else self._pass.open(); "
         "self._sequences[name].rollback(len(prompt)) if others else "
-        "read_prompt(self, name, prompt, _PREFILL_ROWS)",
+        "read_prompt(self, name, prompt, PREFILL_ROWS)",
     ),
 )
 

@@ -52,7 +52,7 @@ PROMPTS = (
 """What a real model goes on with: texts that drafters have something to copy from."""
 
 _MIXED = "lookup,bigram,random"  # the first that has a guess drafts
-MERGED = "prediction,suffix,recycle,bigram,lookup"  # all guess at each place
+MERGED = "prediction,suffix,recycle,bigram,lookup,eagle"  # all guess at each place
 
 
 def drafters_of(kit: DrafterKit) -> Callable[[str], Drafter | None]:

@@ -19,6 +19,7 @@ from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.native import load
 from forerun.targets.checks import (
+    PREFILL_ROWS,
     check_asked,
     check_prompt,
     check_rows,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["NativeTarget", "Vocabulary"]
 
 Array = NDArray[np.float32]
-_PREFILL_ROWS = 256
 
 
 class Vocabulary(NamedTuple):
@@ -157,7 +157,7 @@ class NativeTarget(NativeSequences):
         """
         check_prompt(prompt, source, self.vocab_size, self.context_length)
         name = self._add(self._pass.open())
-        read_prompt(self, name, prompt, _PREFILL_ROWS)
+        read_prompt(self, name, prompt, PREFILL_ROWS)
         return name
 
     def score(

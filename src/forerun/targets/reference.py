@@ -17,6 +17,7 @@ from forerun.errors import OptionError
 from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.targets.checks import (
+    PREFILL_ROWS,
     check_asked,
     check_prompt,
     check_rows,
@@ -35,7 +36,6 @@ from forerun.targets.row_exact import rms_norm, silu_gate
 __all__ = ["ReferenceTarget"]
 
 Array = NDArray[np.float32]
-_PREFILL_ROWS = 256
 
 
 class ReferenceTarget:
@@ -107,7 +107,7 @@ class ReferenceTarget:
         """
         check_prompt(prompt, source, self.vocab_size, self.context_length)
         name = self._sequences.open()
-        read_prompt(self, name, prompt, _PREFILL_ROWS)
+        read_prompt(self, name, prompt, PREFILL_ROWS)
         return name
 
     def length(self, sequence: int) -> int:
