@@ -171,6 +171,15 @@ def test_a_folder_with_another_training_is_refused(model: Model, tmp_path: Path)
         train(model, tmp_path / "text", rate=1e-3)
 
 
+def test_a_larger_budget_goes_on(model: Model, tmp_path: Path) -> None:
+    """From the steps that were made; with the budget that it had, nothing is left to do."""
+    first = train(model, tmp_path / "text")
+    assert same(train(model, tmp_path / "text"), first)
+    more = train(model, tmp_path / "text", budget=4000)
+    assert more.learned >= 4000 > first.learned
+    assert more.history[: len(first.history)] == first.history
+
+
 def test_text_of_another_target_is_refused(model: Model, tmp_path: Path) -> None:
     """A head learned from it would be for that one."""
     (tmp_path / "other").mkdir()

@@ -65,7 +65,7 @@ def _options() -> Iterator[str]:
     yield "numbers joined by commas; a variable holds what one flag would."
     uses: tuple[tuple[type[Options], str], ...] = ((Loading, "In Python: `forerun.load(...)`."),)
     uses += ((Generation, "In Python: `generate`, `stream`."),)
-    uses += ((Timing, ""), (Racing, ""))
+    uses += ((Timing, ""), (Racing, ""), (Hours, ""), (Capturing, ""), (HeadLearning, ""))
     for options, use in uses:
         groups: dict[str, list[str]] = {}
         for name in options.model_fields:

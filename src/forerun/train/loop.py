@@ -387,8 +387,12 @@ class _Trainer:
         write_record(self._home / "training.json", record)
 
     def _kept_options(self) -> dict[str, object]:
-        """What must not change between two runs of one training."""
-        return self._options.model_dump(exclude={"folder", "threads", "plot"})
+        """What must not change between two runs of one training.
+
+        The budget may: a larger one goes on from what was learned.
+        """
+        free = {"folder", "threads", "plot", "budget", "patience"}
+        return self._options.model_dump(exclude=free)
 
     def _recorded(self) -> _State:
         try:
@@ -397,7 +401,8 @@ class _Trainer:
             raise TrainingError(error.what, f"Delete {self._home} to begin anew.") from None
         if record is None:
             return _State()
-        if record["options"] != self._kept_options():
+        options: Any = record["options"]
+        if {**options, **self._kept_options()} != options:
             what = f"{self._home} holds a training with other options: {record['options']}."
             raise TrainingError(what, "Give the same, or delete that folder to begin anew.")
         return _State(shards=list(record["shards"]))  # type: ignore[call-overload]

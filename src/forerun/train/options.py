@@ -69,12 +69,12 @@ class HeadLearning(Options):
         "lk", description="The loss after the first part, which is soft cross-entropy."
     )
     cross_entropy: Real = Field(
-        0.4, ge=0, le=1, description="The share of the budget that begins with cross-entropy."
+        0.35, ge=0, le=1, description="The share of the budget that begins with cross-entropy."
     )
     rate: Real = Field(
-        1e-3, gt=0, le=1, description="The highest learning rate; it falls to a tenth."
+        2e-3, gt=0, le=1, description="The highest learning rate; it falls to a tenth."
     )
-    rows: Whole = Field(1024, ge=16, le=1 << 20, description="Tokens of a step, about.")
+    rows: Whole = Field(512, ge=16, le=1 << 20, description="Tokens of a step, about.")
     patience: Whole = Field(
         20, ge=1, description="Looks at held-out text without a better one before it ends early."
     )
