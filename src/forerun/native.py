@@ -131,6 +131,21 @@ class NativeNoise(Noise):
         noise: NDArray[np.float64] = self._native.noise_among(*place, tokens)
         return noise
 
+    def ranked(
+        self,
+        position: int,
+        tokens: NDArray[np.uint32],
+        logits: NDArray[np.float32],
+        temperature: float,
+        most: int,
+    ) -> list[tuple[int, float]]:
+        """Return the best tokens without making the noise of those that can't be among them."""
+        place = self.seed, self.sample, position
+        ranked: list[tuple[int, float]] = self._native.rank_tokens(
+            *place, np.ascontiguousarray(logits), tokens, temperature, most
+        )
+        return ranked
+
     def _make(self, position: int, vocab_size: int) -> NDArray[np.float64]:
         place = self.seed, self.sample, position
         noise: NDArray[np.float64] = self._native.make_noise(*place, vocab_size)

@@ -1,9 +1,11 @@
 // The noise, the draw, and the choice of instructions, for Python.
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -23,7 +25,7 @@ namespace {
 
 using Row = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
 using Scores = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
+using Logits = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Words = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Row owned(std::unique_ptr<double[]> row, std::size_t size) {
@@ -52,6 +54,22 @@ Row noise_among(std::uint64_t seed, std::uint32_t sample, std::uint32_t position
   auto noise = std::make_unique<double[]>(tokens.shape(0));
   noise_at({seed, sample, position}, tokens.data(), tokens.shape(0), noise.get());
   return owned(std::move(noise), tokens.shape(0));
+}
+
+// Places and scores.
+std::vector<std::pair<std::size_t, double>> ranked_tokens(std::uint64_t seed, std::uint32_t sample,
+                                                          std::uint32_t position,
+                                                          const Logits& logits,
+                                                          const Words& tokens, double temperature,
+                                                          std::size_t most) {
+  if (logits.shape(0) != tokens.shape(0)) throw std::invalid_argument("A logit for each token.");
+  if (!(temperature > 0)) throw std::invalid_argument("The temperature must be above 0.");
+  std::vector<Ranked> best(std::min(most, tokens.shape(0)));
+  best.resize(rank_tokens({seed, sample, position}, logits.data(), tokens.data(), tokens.shape(0),
+                          temperature, best.size(), best.data()));
+  std::vector<std::pair<std::size_t, double>> found;
+  for (const Ranked& one : best) found.emplace_back(one.place, one.score);
+  return found;
 }
 
 std::size_t drawn_token(const Scores& scores, std::uint64_t seed, std::uint32_t sample,
@@ -95,6 +113,9 @@ void bind_noise(nb::module_& m) {
         "The noise of some tokens of one place.");
   m.def("noise_among", &noise_among, "seed"_a, "sample"_a, "position"_a, "tokens"_a.noconvert(),
         "The same of many tokens, uint32 [tokens]: float64 [tokens].");
+  m.def("rank_tokens", &ranked_tokens, "seed"_a, "sample"_a, "position"_a, "logits"_a.noconvert(),
+        "tokens"_a.noconvert(), "temperature"_a, "most"_a,
+        "Places and scores of the highest (logit - highest) / temperature + noise.");
   m.def("draw_token", &drawn_token, "scores"_a.noconvert(), "seed"_a, "sample"_a, "position"_a,
         "argmax(scores + noise), ties to the lowest id; scores float64 [vocab_size].");
   m.def("noise_of_words", &noise_of_these, "high"_a.noconvert(), "low"_a.noconvert(),

@@ -33,6 +33,12 @@ std::size_t draw_token(const NoiseAddress& address, const double* scores, std::s
   return kernels().draw(address, scores, vocab_size);
 }
 
+std::size_t rank_tokens(const NoiseAddress& address, const float* logits,
+                        const std::uint32_t* tokens, std::size_t count, double temperature,
+                        std::size_t most, Ranked* best) {
+  return most == 0 ? 0 : kernels().rank(address, logits, tokens, count, temperature, most, best);
+}
+
 void noise_of_words(const std::uint32_t* high, const std::uint32_t* low, std::size_t count,
                     double* noise) {
   kernels().of_words(high, low, count, noise);

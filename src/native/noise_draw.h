@@ -148,9 +148,88 @@ std::size_t draw(const NoiseAddress& at, const double* scores, std::size_t vocab
   return drawer.best();
 }
 
+// The highest scores with their noise, of tokens that may stand far apart: a block for each.
+template <class Lanes>
+class TokenRanker {
+ public:
+  TokenRanker(const NoiseAddress& at, const float* logits, const std::uint32_t* tokens,
+              std::size_t count, double temperature)
+      : wide_(at), single_(at), logits_(logits), tokens_(tokens), count_(count),
+        temperature_(temperature) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const double logit = logits[i];
+      highest_ = logit > highest_ ? logit : highest_;
+    }
+  }
+
+  std::size_t rank(std::size_t most, Ranked* best) {
+    best_ = best;
+    most_ = most;
+    for (std::size_t first = 0; first < count_; first += width) look_at(first);
+    return kept_;
+  }
+
+ private:
+  using Words = typename Lanes::Words;
+  using Reals = typename Lanes::Reals;
+  static constexpr std::size_t width = Lanes::width;
+
+  // Leaves out, by the high words alone, what can't be among the best.
+  void look_at(std::size_t first) {
+    const std::size_t some = count_ - first < width ? count_ - first : width;
+    std::uint32_t block[width] = {}, word[width] = {};
+    for (std::size_t i = 0; i < some; ++i) {
+      block[i] = tokens_[first + i] / 4;
+      word[i] = tokens_[first + i] % 4;
+    }
+    const auto made = Maker<Lanes>::philox_of(wide_, Lanes::load(block), domain_high);
+    const Words which = Lanes::load(word);
+    const Words high = which < 2 ? (which == 0 ? made.word[0] : made.word[1])
+                                 : (which == 2 ? made.word[2] : made.word[3]);
+    // As `bound_of`, in double precision: the bits of h as a number are at least log2(h).
+    const Reals h = bits_as<Reals>(Words((high >> 8) | mantissa_base)) - two_52;
+    const Reals log2 = bits_as<Reals>(Words((bits_as<Words>(h) >> 20) | mantissa_base)) - two_52;
+    const Reals bound = (24.0 + 1023.0) * ln_2 + 2 * slack - log2 * (ln_2 * 0x1p-32);
+    double bounds[width];
+    std::memcpy(bounds, &bound, sizeof bounds);
+    for (std::size_t i = 0; i < some; ++i) {
+      const double score = (static_cast<double>(logits_[first + i]) - highest_) / temperature_;
+      if (kept_ < most_ || score + bounds[i] >= best_[kept_ - 1].score) take(first + i, score);
+    }
+  }
+
+  void take(std::size_t place, double score) {
+    const std::uint32_t token = tokens_[place];
+    const auto high = Maker<Scalar>::philox(single_, token / 4, domain_high);
+    const auto low = Maker<Scalar>::philox(single_, token / 4, domain_low);
+    score += Maker<Scalar>::gumbel(high.word[token % 4], low.word[token % 4]);
+    if (!(score - score == 0)) return;  // infinite or no number
+    if (kept_ == most_ && !(score > best_[kept_ - 1].score)) return;
+    std::size_t at = kept_ < most_ ? kept_++ : kept_ - 1;
+    for (; at > 0 && score > best_[at - 1].score; --at) best_[at] = best_[at - 1];
+    best_[at] = {place, score};
+  }
+
+  const typename Maker<Lanes>::Place wide_;
+  const Maker<Scalar>::Place single_;
+  const float* logits_;
+  const std::uint32_t* tokens_;
+  std::size_t count_;
+  double temperature_;
+  double highest_ = -__builtin_huge_val();
+  std::size_t most_ = 0, kept_ = 0;
+  Ranked* best_ = nullptr;
+};
+
+template <class Lanes>
+std::size_t rank(const NoiseAddress& at, const float* logits, const std::uint32_t* tokens,
+                 std::size_t count, double temperature, std::size_t most, Ranked* best) {
+  return TokenRanker<Lanes>(at, logits, tokens, count, temperature).rank(most, best);
+}
+
 template <class Lanes>
 constexpr NoiseKernels kernels_of() {
-  return {Maker<Lanes>::make, Maker<Lanes>::at, draw<Lanes>, Maker<Lanes>::of_words};
+  return {Maker<Lanes>::make, Maker<Lanes>::at, draw<Lanes>, rank<Lanes>, Maker<Lanes>::of_words};
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ struct NoiseKernels {
   void (*make)(const NoiseAddress&, std::size_t vocab_size, double* noise);
   void (*at)(const NoiseAddress&, const std::uint32_t* tokens, std::size_t count, double* noise);
   std::size_t (*draw)(const NoiseAddress&, const double* scores, std::size_t vocab_size);
+  std::size_t (*rank)(const NoiseAddress&, const float* logits, const std::uint32_t* tokens,
+                      std::size_t count, double temperature, std::size_t most, Ranked* best);
   void (*of_words)(const std::uint32_t* high, const std::uint32_t* low, std::size_t count,
                    double* noise);
 };

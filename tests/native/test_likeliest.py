@@ -76,3 +76,39 @@ def test_a_few_tokens_noise_is_the_rows() -> None:
                 assert noise.at(position, tokens) == row[tokens].tolist()
                 found = noise.among(position, np.array(tokens, np.uint32))
                 np.testing.assert_array_equal(found, row[tokens])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 3.0, 1e-300])
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 31, 2048])
+def test_tokens_rank_with_their_noise_as_in_the_slow_twin(size: int, temperature: float) -> None:
+    """Places and scores to the last bit: what a bound leaves out is not among the best."""
+    random = np.random.default_rng(size)
+    tokens = np.sort(random.choice(49152, size, replace=False)).astype(np.uint32)
+    logits = random.normal(0, 3, size).astype(np.float32)
+    logits[3:6] = -np.inf
+    logits[7:] = np.where(random.random(len(logits[7:])) < 0.2, logits[0], logits[7:])
+    logits[0] = 1.0
+    for position in range(20):
+        for most in (1, 4, 72):
+            args = position, tokens, logits, temperature, most
+            ranked = Noise(11, 2).ranked(*args)
+            assert NativeNoise(11, 2).ranked(*args) == ranked
+            scores = [score for _, score in ranked]
+            assert scores == sorted(scores, reverse=True)
+
+
+def test_a_head_ranks_as_the_target_draws() -> None:
+    """The best token of log q + g over the whole vocabulary is the one that q's own law draws."""
+    logits = np.random.default_rng(3).normal(0, 2, 500).astype(np.float32)
+    every = np.arange(500, dtype=np.uint32)
+    for position in range(50):
+        ((best, _),) = NativeNoise(5).ranked(position, every, logits, 1.0, 1)
+        assert best == Noise(5).draw(logits.astype(np.float64), position)
+
+
+def test_ranks_are_refused_that_mean_nothing() -> None:
+    """Logits of another number than tokens, and no temperature."""
+    tokens, logits = np.zeros(3, np.uint32), np.zeros(3, np.float32)
+    for wrong in ((logits[:2], 1.0), (logits, 0.0), (logits, float("nan"))):
+        with pytest.raises(ValueError, match=r"must be above 0|for each token"):
+            NativeNoise(1).ranked(0, tokens, *wrong, 1)

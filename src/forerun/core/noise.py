@@ -164,6 +164,32 @@ class Noise:
         noise: NDArray[np.float64] = _gumbel(uniform(high, low))
         return noise
 
+    def ranked(
+        self,
+        position: int,
+        tokens: NDArray[np.uint32],
+        logits: NDArray[np.float32],
+        temperature: float,
+        most: int,
+    ) -> list[tuple[int, float]]:
+        """Return the best tokens by log q + g, the best first, of equals the one that stands first.
+
+        Args:
+            position: Where the token would stand.
+            tokens: Which there are to choose from, uint32 [n].
+            logits: Of q, float32 [n].
+            temperature: Above 0.
+            most: How many, at most; -inf is not among them.
+
+        Returns:
+            Their places in `tokens`, and their scores: log q + g, up to a constant.
+        """
+        below = logits.astype(np.float64) - float(logits.max())
+        with np.errstate(over="ignore"):  # at a tiny temperature all but one fall
+            scores = below / temperature + self.among(position, tokens)
+        best = np.argsort(-scores, kind="stable")[:most].tolist()
+        return [(at, float(scores[at])) for at in best if scores[at] > -np.inf]
+
     def draw(self, scores: NDArray[np.float64], position: int) -> int:
         """Return argmax(scores + g), ties to the lowest id: the token at `position`.
 

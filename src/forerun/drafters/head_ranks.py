@@ -12,14 +12,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.noise import Noise
 from forerun.core.warp import State
 from forerun.drafters.protocol import DraftRequest, Guess
 from forerun.native import fast_likeliest
 
 __all__ = ["HeadRanks"]
 
-_COLDEST, _STEEPEST = 1e-300, 3e38
+_SHARING = 8  # guesses at least that share out what is likely
 _SHORTLIST = 64  # tokens besides those asked for that masks, bias and penalties are applied to
 
 
@@ -36,7 +35,6 @@ class HeadRanks:
         self._tokens, self._drafter = tokens, drafter
         self._temperature = request.warp.sampling.temperature
         self._noise = request.noise if self._temperature > 0 else None
-        self._made: dict[int, NDArray[np.float32]] = {}  # by position: nodes of a depth share it
         self._warp = None if request.warp.is_plain else request.warp
 
     def guesses(
@@ -50,63 +48,50 @@ class HeadRanks:
             state: The warp's, before it.
             most: How many, at most.
         """
-        noise = None
-        scores = logits
-        if self._noise is not None:
-            noise = self._noise_at(position, self._noise)
-            scores = self._with(logits, noise)
-        asked = most if self._warp is None else most + _SHORTLIST
-        found = fast_likeliest(scores[None], asked)
-        best = [at for at in found.tokens[0].tolist() if at >= 0]
-        if not best:
-            return []
-        ranked = list(zip(found.logits[0].tolist(), self._tokens[best].tolist(), strict=False))
-        rest = float(found.rest[0])
-        if self._warp is not None:
-            highest = ranked[0][0]
-            few = None if noise is None else noise[best]
-            ranked = self._weighed(logits[best], few, [token for _, token in ranked], state)
-            if not ranked:
-                return []
-            rest *= math.exp(min(highest - ranked[0][0], 600.0))
-        shares = [math.exp(score - ranked[0][0]) for score, _ in ranked]
+        asked = max(most if self._warp is None else most + _SHORTLIST, _SHARING)
+        ranked, rest = self._ranked(logits, position, asked)
+        if self._warp is not None and ranked:
+            highest = ranked[0][1]
+            ranked = self._weighed([at for at, _ in ranked], logits, position, state)
+            if ranked:
+                rest *= math.exp(min(highest - ranked[0][1], 600.0))
+        shares = [math.exp(score - ranked[0][1]) for _, score in ranked]
         whole = sum(shares) + rest
+        places = [at for at, _ in ranked[:most]]
         return [
             Guess(token, share / whole, self._drafter, rank)
-            for rank, (share, (_, token)) in enumerate(zip(shares, ranked[:most], strict=False))
+            for rank, (token, share) in enumerate(
+                zip(self._tokens[places].tolist(), shares, strict=False)
+            )
         ]
 
-    def _with(self, logits: NDArray[np.float32], noise: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return log q + g up to a constant, float32; at a tiny temperature all but one fall."""
-        slope = np.float32(min(1.0 / max(self._temperature, _COLDEST), _STEEPEST))
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores: NDArray[np.float32] = (logits - logits.max()) * slope + noise
-        return scores
+    def _ranked(
+        self, logits: NDArray[np.float32], position: int, most: int
+    ) -> tuple[list[tuple[int, float]], float]:
+        """Return places in the draft vocabulary and scores, and the share of all others.
 
-    def _noise_at(self, position: int, noise: Noise) -> NDArray[np.float32]:
-        """Return the draft vocabulary's noise; rounded, for it only ranks."""
-        if position not in self._made:
-            self._made[position] = noise.among(position, self._tokens).astype(np.float32)
-        return self._made[position]
+        Above temperature 0 the few best have all but a little of it.
+        """
+        if self._noise is not None:
+            args = position, self._tokens, logits, self._temperature, most
+            return self._noise.ranked(*args), 0.0
+        found = fast_likeliest(logits[None], most)
+        pairs = zip(found.tokens[0].tolist(), found.logits[0].tolist(), strict=True)
+        return [(at, logit) for at, logit in pairs if at >= 0], float(found.rest[0])
 
     def _weighed(
-        self,
-        logits: NDArray[np.float32],
-        noise: NDArray[np.float32] | None,
-        tokens: list[int],
-        state: State,
-    ) -> list[tuple[float, int]]:
-        """Return scores and tokens after masks, bias and penalties, ranked; what is banned, not."""
+        self, places: list[int], logits: NDArray[np.float32], position: int, state: State
+    ) -> list[tuple[int, float]]:
+        """Return places and scores after masks, bias and penalties, ranked; what is banned, not."""
         assert self._warp is not None
-        weighed = self._warp.weigh_few(tokens, logits.tolist(), state)
-        if noise is not None:
-            highest = max(weighed)
+        tokens = self._tokens[places]
+        weighed = self._warp.weigh_few(tokens.tolist(), logits[places].tolist(), state)
+        highest = max(weighed)
+        if self._noise is not None and highest > -math.inf:
+            noise = self._noise.at(position, tokens.tolist())
             weighed = [
                 (score - highest) / self._temperature + g
-                for score, g in zip(weighed, noise.tolist(), strict=True)
-                if highest > -math.inf
+                for score, g in zip(weighed, noise, strict=True)
             ]
-        pairs = zip(weighed, tokens, strict=False)
-        return sorted(
-            [pair for pair in pairs if pair[0] > -math.inf], key=lambda pair: (-pair[0], pair[1])
-        )
+        pairs = [pair for pair in zip(places, weighed, strict=True) if pair[1] > -math.inf]
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
