@@ -235,6 +235,14 @@ def test_a_layer_that_is_not_there_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_prompt_that_leaves_no_room_is_refused(
+    model: Model, target: NativeTarget, tmp_path: Path
+) -> None:
+    """With both numbers; the model reads 128 tokens."""
+    with pytest.raises(OptionError, match=r"prompt of 120 tokens .* reads 128"):
+        captured(model, tmp_path, target, prompt_tokens=120)
+
+
 def test_a_model_without_a_template_writes_plain_text(tmp_path: Path) -> None:
     """What follows the opening is the answer; there is no user's turn."""
     model = tiny_model(tmp_path, metadata={})

@@ -16,6 +16,7 @@ import torch
 from forerun.errors import TrainingError
 from forerun.models.model import Model
 from forerun.train import loop
+from forerun.train.evaluation import Measured
 from forerun.train.loop import HeadNews, Trained, head_state, train_head
 from forerun.train.options import HeadLearning
 from forerun.train.shards import shard_paths
@@ -155,6 +156,16 @@ def test_numbers_that_cease_to_be_finite_end_it_with_the_last_good_state(
         list(trainer.steps())
     assert state.read_bytes() == good
     assert train(model, folder).is_over
+
+
+def test_a_look_that_is_not_finite_ends_it_likewise(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the last step broke is seen before it is saved."""
+    folder, bad = tmp_path / "text", Measured([float("nan")], [0.0], [1.0])
+    monkeypatch.setattr(loop, "measure", lambda *given: bad)
+    with pytest.raises(TrainingError, match="no longer finite"):
+        train(model, folder)
 
 
 def test_it_ends_early_when_nothing_gets_better(model: Model, tmp_path: Path) -> None:

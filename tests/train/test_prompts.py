@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from forerun.errors import OptionError
+from forerun.train.capture import recipe_of
 from forerun.train.openings import OPENINGS, TOPICS
-from forerun.train.prompts import beginning, frame_of, read_prompts
+from forerun.train.options import Capturing
+from forerun.train.prompts import Beginning, beginning, frame_of, read_prompts
 from train.made_text import tiny_model
 
 
@@ -15,11 +17,13 @@ def test_a_beginning_is_the_numbers_alone(tmp_path: Path) -> None:
     model = tiny_model(tmp_path)
     frame = frame_of(model)
 
-    def made(number: int) -> object:
-        return beginning(number, 7, model, frame, [], (0.0, 0.7, 1.0))
+    recipe = recipe_of(model, Capturing(seed=7, temperatures=(0.0, 0.7, 1.0)), [])
+
+    def made(number: int) -> Beginning:
+        return beginning(number, recipe, model.tokenizer, frame, [])
 
     assert [made(i) for i in range(50)] == [made(i) for i in range(50)]
-    begun = [beginning(i, 7, model, frame, [], (0.0, 0.7, 1.0)) for i in range(50)]
+    begun = [made(i) for i in range(50)]
     assert len({each.tokens for each in begun}) > 30
     assert {each.temperature for each in begun} == {0.0, 0.7, 1.0}
     assert {each.prompt_temperature for each in begun} == {0.7, 1.0}
@@ -32,7 +36,18 @@ def test_the_template_stands_around_the_users_words(tmp_path: Path) -> None:
     assert model.chat_template is not None
     text = model.chat_template.render([{"role": "user", "content": "there"}])
     whole = tuple(model.tokenizer.encode(text, special=True, bos=False))
-    assert beginning(0, 0, model, frame, ["there"], (1.0,)).tokens == whole
+    recipe = recipe_of(model, Capturing(prompt_tokens=5), ["there"])
+    assert beginning(0, recipe, model.tokenizer, frame, ["there"]).tokens == whole
+
+
+def test_a_prompt_that_is_too_long_is_cut(tmp_path: Path) -> None:
+    """The template around it stays whole."""
+    model = tiny_model(tmp_path)
+    frame = frame_of(model)
+    recipe = recipe_of(model, Capturing(prompt_tokens=3), ["long"])
+    words = tuple(model.tokenizer.encode("a long prompt", bos=False))
+    cut = beginning(0, recipe, model.tokenizer, frame, ["a long prompt"])
+    assert cut.tokens == frame.before + words[:3] + frame.after
 
 
 def test_openings_are_diverse_and_complete() -> None:

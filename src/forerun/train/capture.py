@@ -140,7 +140,8 @@ def capture(
         How far it came.
 
     Raises:
-        OptionError: The model has not the layers asked for, or the prompts can't be read.
+        OptionError: The model has not the layers asked for or no room for so long prompts, or the
+            prompts can't be read.
         TrainingError: The disk has no room, another works in the folder, or it holds a capture of
             something else.
     """
@@ -249,12 +250,12 @@ class _Writer:
         self._model, self._target, self._recipe, self._prompts = model, target, recipe, prompts
         self._frame = frame_of(model)
         self._warps: dict[tuple[float, float], Warp] = {}
-        self._room = min(
-            target.context_length,
-            len(self._frame.before + self._frame.after)
-            + recipe.prompt_tokens
-            + recipe.answer_tokens,
-        )
+        around = len(self._frame.before + self._frame.after) + recipe.prompt_tokens
+        self._room = min(target.context_length, around + recipe.answer_tokens)
+        if self._room < around + _LEAST:
+            what = f"A prompt of {recipe.prompt_tokens} tokens and an answer of {_LEAST}: "
+            what += f"{model.name} reads {target.context_length} in all."
+            raise OptionError(what, "Lower prompt_tokens.")
         self.written = 0
 
     def conversations(self, first: int, together: int) -> Iterator[Conversation | None]:
@@ -275,14 +276,7 @@ class _Writer:
                     following += 1
 
     def _begin(self, number: int) -> _Text:
-        start = beginning(
-            number,
-            self._recipe.seed,
-            self._model,
-            self._frame,
-            self._prompts,
-            self._recipe.temperatures,
-        )
+        start = beginning(number, self._recipe, self._model.tokenizer, self._frame, self._prompts)
         noise = fast_noise(self._recipe.seed, number)
         ends = self._model.tokenizer.eos_ids
         text = _Text(number, self._target.open(), start, self._frame, noise, frozenset(ends))

@@ -270,14 +270,17 @@ class _Trainer:
         self._optimizer.zero_grad()
         losses = _backward(self._network, self._head, task, self._levels(), self._loss_name())
         norm = torch.nn.utils.clip_grad_norm_(list(self.weights.values()), 0.5)
-        if not math.isfinite(sum(losses)) or not math.isfinite(float(norm)):
+        self._check_finite(*losses, float(norm))
+        self._optimizer.step()
+        self._state.learned += len(task.laws.rest)
+        return losses[0]
+
+    def _check_finite(self, *numbers: float) -> None:
+        if not all(map(math.isfinite, numbers)):
             raise TrainingError(
                 f"The numbers are no longer finite at step {self._state.step + 1}.",
                 f"The state of the last save is kept in {self._home}; lower the rate.",
             )
-        self._optimizer.step()
-        self._state.learned += len(task.laws.rest)
-        return losses[0]
 
     def _rate(self) -> float:
         """A short rise, then half a cosine down to a tenth."""
@@ -333,6 +336,7 @@ class _Trainer:
             self._network, self._watched, self._options.levels, not self._options.fp32
         )
         state = self._state
+        self._check_finite(*measured.alpha, *measured.loss)
         state.history.append(
             {
                 "step": state.step,

@@ -32,7 +32,7 @@ class Capturing(Options):
         "stands there twice is drawn twice as often.",
     )
     prompt_tokens: Whole = Field(
-        192, ge=1, le=100_000, description="Most tokens of a prompt that the target writes."
+        192, ge=1, le=100_000, description="Most tokens of a prompt; a longer one is cut."
     )
     answer_tokens: Whole = Field(256, ge=16, le=100_000, description="Most tokens of an answer.")
     layers: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(

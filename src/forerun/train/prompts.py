@@ -15,8 +15,10 @@ import numpy as np
 
 from forerun.errors import OptionError
 from forerun.models.model import Model
+from forerun.models.tokenizer import Tokenizer
 from forerun.regular_file import opened_file, reason_of
 from forerun.train.openings import OPENINGS, TOPICS
+from forerun.train.shards import Recipe
 
 __all__ = ["Beginning", "Frame", "beginning", "frame_of", "read_prompts"]
 
@@ -73,27 +75,30 @@ def frame_of(model: Model) -> Frame:
 
 
 def beginning(
-    index: int, seed: int, model: Model, frame: Frame, prompts: Sequence[str],
-    temperatures: Sequence[float],
-) -> Beginning:  # fmt: skip
+    index: int,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    frame: Frame,
+    prompts: Sequence[str],
+) -> Beginning:
     """Return how conversation `index` begins.
 
     Args:
         index: 0 and up.
-        seed: Of the capture.
-        model: Whose tokenizer reads the words.
+        recipe: Seed, temperatures, and how long a prompt may be: a longer one is cut.
+        tokenizer: Reads the words.
         frame: Of the model.
         prompts: The user's own; none lets the target write them.
-        temperatures: One is chosen for the answer; one that stands twice is chosen twice as often.
     """
-    random = np.random.default_rng([seed, index])
-    temperature = float(temperatures[int(random.integers(len(temperatures)))])
+    random = np.random.default_rng([recipe.seed, index])
+    temperature = float(recipe.temperatures[int(random.integers(len(recipe.temperatures)))])
     prompt_temperature = (0.7, 1.0)[random.integers(2)]
     text = prompts[index % len(prompts)] if prompts else _opening(random)
-    words = tuple(model.tokenizer.encode(text, special=False, bos=False)) if text else ()
-    tokens, is_whole = frame.before + words, bool(prompts) or not frame.after
+    words = tuple(tokenizer.encode(text, special=False, bos=False)) if text else ()
+    tokens = frame.before + words[: recipe.prompt_tokens]
     if prompts:
         tokens += frame.after
+    is_whole = bool(prompts) or not frame.after
     return Beginning(tokens, is_whole, prompt_temperature, temperature)
 
 
