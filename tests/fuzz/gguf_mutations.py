@@ -58,7 +58,10 @@ def _length(random: Random, image: Image) -> str:
 
 
 def _array(random: Random, image: Image) -> str:
-    key, value = random.choice([(k, v) for k, v in image.entries if isinstance(v.content, list)])
+    arrays = [(k, v) for k, v in image.entries if isinstance(v.content, list)]
+    if not arrays:
+        return "no array is left"
+    key, value = random.choice(arrays)
     assert isinstance(value.content, list)
     way = random.choice(("count", "kind", "shorter", "longer", "element", "nested"))
     if way == "count":
@@ -105,6 +108,8 @@ def _type(random: Random, image: Image) -> str:
 
 def _number(random: Random, image: Image) -> str:
     numbers = [(k, v) for k, v in image.entries if isinstance(v.content, bytes)]
+    if not numbers:
+        return "no number is left"
     key, value = random.choice(numbers)
     assert isinstance(value.content, bytes)
     size = len(value.content)
@@ -191,6 +196,8 @@ _TEMPLATES = (
 
 def _text(random: Random, image: Image) -> str:
     texts = [(k, v.content) for k, v in image.entries if isinstance(v.content, Text)]
+    if not texts:
+        return "no text is left"
     key, text = random.choice(texts)
     if key.data == b"tokenizer.chat_template":
         text.data = random.choice((*_TEMPLATES, bad_text(random, text.data)))

@@ -6,16 +6,25 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
+
 from forerun.api import LanguageModel
 from forerun.config import Loading
 from forerun.errors import ForerunError
+from forerun.models.head_file import HeadFile
 from forerun.models.model import load_model
+from forerun.targets.head import Head
+from forerun.targets.native_head import NativeHead
+from forerun.targets.protocol import Row
+from forerun.targets.reference_head import ReferenceHead
 from fuzz.folder_mutations import mutate_folder
 from fuzz.gguf_mutations import mutate_gguf
+from models.random_head import random_head
 from models.tiny_folder import TinyFolder
 from models.tiny_gguf import Tiny
 
@@ -41,6 +50,32 @@ def _try_model(path: Path) -> None:
             refusals.append(error)
     if refusals:
         raise refusals[0]
+
+
+def _try_head(path: Path) -> None:
+    """Open a head; with each twin, score a text's rows and guess on.
+
+    Raises:
+        ForerunError: The file, or one of the twins, refuses; the other has been tried too.
+    """
+    model, head = load_model(path.parent / "model.gguf"), HeadFile.open(path)
+    refusals: list[ForerunError] = []
+    for kind in (NativeHead, ReferenceHead):
+        try:
+            _draft(kind(head, model))
+        except ForerunError as error:
+            refusals.append(error)
+    if refusals:
+        raise refusals[0]
+
+
+def _draft(head: Head) -> None:
+    name = head.open()
+    features = np.ones((3, len(head.layers) * head.width), dtype=np.float32)
+    rows = [Row(name, int(head.tokens[-1]), 1 + i, i - 1) for i in range(3)]
+    scores = head.score(rows, features=features, logits=[2])
+    head.commit(name, range(3))
+    head.score([Row(name, 7, 4, -1)], given=scores.outputs[2:])
 
 
 class Subject(NamedTuple):
@@ -76,6 +111,22 @@ def _gguf_examples() -> list[Files]:
         return [{path.name: tiny.write(path).read_bytes()} for tiny in _TINIES]
 
 
+def _head_examples() -> list[Files]:
+    with tempfile.TemporaryDirectory() as name:
+        folder, examples = Path(name), []
+        for tiny, kind in ((_TINIES[1], "Q8_0"), (_TINIES[2], "Q4_0"), (_TINIES[0], "F32")):
+            model = replace(load_model(tiny.write(folder / "model.gguf")), name="tiny")
+            own = {"has_own_head": kind == "Q4_0", "layers": (0, 1)}
+            random_head(folder / "head.gguf", model, kind=kind, **own)
+            examples.append({file.name: file.read_bytes() for file in folder.iterdir()})
+        return examples
+
+
+def _mutate_head(random: Random, files: Files) -> tuple[str, Files]:
+    what, data = mutate_gguf(random, files["head.gguf"])
+    return what, {**files, "head.gguf": data}
+
+
 def _mutate_gguf(random: Random, files: Files) -> tuple[str, Files]:
     what, data = mutate_gguf(random, files["model.gguf"])
     return what, {"model.gguf": data}
@@ -98,6 +149,7 @@ def _folder_examples() -> list[Files]:
 SUBJECTS: dict[str, Subject] = {
     "gguf": Subject("model.gguf", _gguf_examples, _mutate_gguf),
     "folder": Subject("", _folder_examples, mutate_folder),
+    "head": Subject("head.gguf", _head_examples, _mutate_head, _try_head),
 }
 
 
