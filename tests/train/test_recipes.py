@@ -63,6 +63,7 @@ def test_hours_make_a_head_from_an_empty_folder(
     card = run(model, target, tmp_path / "new")
     head = HeadFile.open(tmp_path / "new" / "head.gguf")
     head.check_target(model)
+    assert head.has_own_head
     assert head.facts.card == card
     assert card["data"]["tokens"] >= 8000
     assert card["training"]["learned_tokens"] >= 1000

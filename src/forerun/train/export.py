@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.models.head_file import HeadFacts, write_head
+from forerun.models.head_file import HEAD, HeadFacts, write_head
 from forerun.models.model import Model
 from forerun.targets.protocol import Target
 from forerun.train.evaluation import Measured, measure_exactly
@@ -48,7 +48,9 @@ def export_head(
     card = card_of(trained, recipe, options, measured)
     facts = HeadFacts(recipe.target, recipe.target_name, recipe.layers, trained.tokens, card)
     tensors = {name: values.numpy().astype(np.float32) for name, values in trained.weights.items()}
-    write_head(path, tensors, facts)
+    if options.weights != "Q8_0":
+        tensors[HEAD] = trained.frozen.head.numpy().astype(np.float32)
+    write_head(path, tensors, facts, options.weights)
     return card
 
 

@@ -395,7 +395,7 @@ class _Trainer:
 
         The budget may: a larger one goes on from what was learned.
         """
-        free = {"folder", "threads", "plot", "budget", "patience"}
+        free = {"folder", "threads", "plot", "budget", "patience", "weights"}
         return self._options.model_dump(exclude=free)
 
     def _recorded(self) -> _State:

@@ -81,6 +81,11 @@ class HeadLearning(Options):
     plot: PathText | None = Field(
         None, description="Draw held-out acceptance into this file, such as head.svg or head.png."
     )
+    weights: Literal["Q4_1", "Q8_0"] = Field(
+        "Q4_1",
+        description="Type of the matrices in the head's file. In Q4_1 it has the vocabulary's rows "
+        "of the target's head as well, and a pass of it reads little more than half as much.",
+    )
     fp32: bool = Field(
         False, description="Multiply in float32; else in bfloat16, while weights stay in float32."
     )
