@@ -283,10 +283,10 @@ class _Trainer:
             )
 
     def _rate(self) -> float:
-        """A short rise, then half a cosine down to a tenth."""
+        """A short rise, then half a cosine down to a fiftieth."""
         done = min(self._state.learned / self._options.budget, 1.0)
         rise = min((self._state.step + 1) / 30, 1.0)
-        return self._options.rate * rise * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+        return self._options.rate * rise * (0.02 + 0.49 * (1 + math.cos(math.pi * done)))
 
     def _is_early(self) -> bool:
         return self._state.learned < self._options.cross_entropy * self._options.budget

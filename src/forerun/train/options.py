@@ -72,7 +72,7 @@ class HeadLearning(Options):
         0.35, ge=0, le=1, description="The share of the budget that begins with cross-entropy."
     )
     rate: Real = Field(
-        2e-3, gt=0, le=1, description="The highest learning rate; it falls to a tenth."
+        2e-3, gt=0, le=1, description="The highest learning rate; it falls to a fiftieth."
     )
     rows: Whole = Field(512, ge=16, le=1 << 20, description="Tokens of a step, about.")
     patience: Whole = Field(
