@@ -218,7 +218,7 @@ def test_values_that_are_not_finite_are_not_written(
     """Nor those whose type makes them so: 1e30 has no half float for its scale."""
     tensors = random_tensors(shape_for(model), facts)
     tensors["fc.weight"][3, 5] = value
-    with pytest.raises(ModelFileError, match=r"'fc.weight' is not finite as Q8_0"):
+    with pytest.raises(ModelFileError, match=r"'fc.weight' is not finite as Q4_1"):
         write_head(tmp_path / "head.gguf", tensors, facts)
     assert sorted(tmp_path.iterdir()) == [model.path]
 

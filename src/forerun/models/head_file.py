@@ -175,7 +175,7 @@ def write_head(
     path: str | os.PathLike[str],
     tensors: Mapping[str, Array],
     facts: HeadFacts,
-    kind: str = "Q8_0",
+    kind: str = "Q4_1",
 ) -> None:
     """Write a head's file; it is either the old or the new one, whatever happens.
 
@@ -184,7 +184,8 @@ def write_head(
         tensors: Every tensor of `HeadShape.tensors`, and `HEAD` if it is the file's own; float32.
         facts: What the file says besides.
         kind: GGML's name of the type of matrices; those whose rows are no whole blocks of it, such
-            as Q8_0 in a width that is no multiple of 32, are F16. Vectors are F32.
+            as Q4_1 in a width that is no multiple of 32, are F16. Vectors are F32. Four bits cost
+            a head next to nothing of its acceptance (docs/explain/head.md).
 
     Raises:
         ModelFileError: A fact, a shape or a value cannot be, or the file cannot be written.

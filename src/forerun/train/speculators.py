@@ -116,7 +116,7 @@ def import_speculators(folder: Path, model: Model, path: Path) -> None:
         tokens,
         card if isinstance(card, dict) else {"imported": "speculators"},
     )
-    write_head(path, tensors, facts)
+    write_head(path, tensors, facts, "Q8_0")  # who learned it did not mean it to be rounded
 
 
 def _turned(
