@@ -14,11 +14,12 @@ from drafters.loop import Text, fingerprint, follow, grow, states, write
 from forerun.config import Sampling
 from forerun.core.noise import Noise
 from forerun.core.tree import Draft
+from forerun.core.warp import State, Warp
 from forerun.drafters.eagle import Eagle
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.head_text import read
 from forerun.drafters.mix import Mix
-from forerun.drafters.protocol import NOWHERE, price_of
+from forerun.drafters.protocol import NOWHERE, DraftRequest, price_of
 from forerun.drafters.suffix import Suffix
 from forerun.drafters.table import DrafterKit
 from forerun.errors import ModelFileError, OptionError, OtherTargetError
@@ -126,6 +127,17 @@ def test_a_text_whose_states_were_missed_is_not_guessed() -> None:
     eagle.observe([text.take(Draft(), 1)])
     assert len(eagle.draft([text.request()])[0]) == 0
     eagle.free(1)
+
+
+def test_states_of_another_place_are_not_taken() -> None:
+    """Shown twice, or with a gap, they make no difference to what was shown before."""
+    eagle = eagle_of(ToyHead(TOY))
+    follow(eagle, 1, PROMPT, TOY)
+    request = Text(1, PROMPT, TOY, budget=(3, 2)).request()
+    expected = fingerprint(eagle.draft([request])[0], V)
+    for start in (0, 5, 10, 20):
+        eagle.see(1, start, states(TOY, [[4], [4, 4]]))
+        assert fingerprint(eagle.draft([request])[0], V) == expected != []
 
 
 def test_far_rolled_back_it_guesses_from_the_next_round_on() -> None:
@@ -337,6 +349,46 @@ def test_the_head_reads_true_features_alone(
             np.testing.assert_array_equal(own, other)
         compared += 1
     assert compared > 5
+
+
+@pytest.mark.parametrize("path", [(7,), (9, 4), (9, 4, 250)])
+def test_guesses_behind_guesses_are_the_heads_own(
+    lm: forerun.LanguageModel, path: tuple[int, ...]
+) -> None:
+    """Each row on the way is given its parent's output, whatever was asked besides."""
+    eagle: Any = lm._drafter("eagle")
+    head, target, prompt = eagle._head, lm.target, [3, 1, 4, 1, 5]
+    held = target.open()
+    hidden = target.score(
+        [Row(held, token, i, i - 1) for i, token in enumerate(prompt[:-1])],
+        logits=(),
+        layers=head.layers,
+    ).hidden
+    eagle.open(99, prompt)
+    eagle.see(99, 0, hidden)
+    warp = Warp(Sampling(), target.vocab_size)
+    request = DraftRequest(
+        99, prompt, len(prompt), 9, 4, warp, State(), 0, noise=Noise(1), target_sequence=held
+    )
+    place = eagle.place(request)
+    for token in path:
+        list(place.after(1).guesses(2))
+        place = place.after(token)
+    found = place.guesses(3)
+    own = head.open()
+    rows = [Row(own, token, i + 1, i - 1) for i, token in enumerate(prompt[1:])]
+    features = np.concatenate([hidden[layer] for layer in head.layers], axis=1)
+    outputs = [head.score(rows, features=features, logits=[]).outputs[-1]]
+    head.commit(own, range(len(rows)))
+    for end in range(1, len(path) + 1):
+        rows = [Row(own, token, len(prompt) + i, i - 1) for i, token in enumerate(path[:end])]
+        scores = head.score(rows, given=np.stack(outputs), logits=[end - 1])
+        outputs.append(scores.outputs[-1])
+    ranks = HeadRanks(request, eagle._tokens, "eagle")
+    assert list(found) == ranks.guesses(scores.logits[0], 0, State(), 4)[:3]
+    head.free(own)
+    target.free(held)
+    eagle.free(99)
 
 
 # ---- which head
