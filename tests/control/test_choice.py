@@ -222,6 +222,14 @@ def test_what_is_too_dear_or_hopeless_is_not_asked() -> None:
         assert [node.token for node in choice.drafts[0].nodes] == [2]
 
 
+def test_what_is_asked_must_pay_for_its_row_as_well() -> None:
+    """Where a row takes as long as what it may bring, not even a cheap question is asked."""
+    for step, times in ((0.1, 1), (0.6, 0)):
+        grown, asked = priced({}, {(): [(1, 0.6)]}, 0.05)
+        choose([grown], [1.0, 1.0 + step, 1.0 + 2 * step], 1.0)
+        assert asked[:1] == [()] * times
+
+
 def test_where_free_guesses_are_sure_nothing_is_paid() -> None:
     """A price is for what they miss: behind a sure guess nobody else is asked."""
     sure: Table = {(1,) * n: [(1, 0.95)] for n in range(9)}

@@ -10,10 +10,10 @@ kept, and 0, plain decoding, is one of them (`forerun.theory.optimal_size`).
 
 Some drafters take their time to be asked. Such a one is asked behind a node if that is worth it:
 
-    P(node stays) P(no free guess there is right) hope > tokens a second, so far, x its price
+    P(node stays) P(no free guess there is right) hope > tokens a second, so far, x (price + row)
 
-where hope is how often its best guess was held to be right of late. What was spent on asking is
-spent, however much of the tree is kept.
+where hope is how often its best guess was held to be right of late, and row what one more takes.
+What was spent on asking is spent, however much of the tree is kept.
 """
 
 from __future__ import annotations
@@ -94,13 +94,16 @@ class Growth:
         """Seconds that went into asking what has a price."""
         return self.price * len(self.found)
 
-    def ask(self, node: int, reached: float, rate: float) -> list[tuple[float, Guess]]:
+    def ask(
+        self, node: int, reached: float, rate: float, row: float = 0.0
+    ) -> list[tuple[float, Guess]]:
         """Return what may follow `node`, each token once, with its probability given the node.
 
         Args:
             node: Whose followers are asked for.
             reached: How likely it stays in the text.
             rate: Tokens a second, so far: what has a price is asked if it may bring more.
+            row: Seconds of one more row, without which nothing is gained by asking.
         """
         if self._depths[node] >= self._length:
             return []
@@ -113,7 +116,7 @@ class Growth:
         free, priced = parts_of(place)
         guesses = free.guesses(most)
         judged = self._estimates.judge(guesses) if guesses else []
-        if priced is not NOWHERE and self._may_pay(judged, reached, rate):
+        if priced is not NOWHERE and self._may_pay(judged, reached, rate * (self.price + row)):
             more = priced.guesses(most)
             judged_more = self._estimates.judge(more)
             self.found.append(max((probability for probability, _ in judged_more), default=0.0))
@@ -123,10 +126,10 @@ class Growth:
         self.judged[node] = guesses, [kind for _, kind in judged]
         return self._merged(guesses, judged)
 
-    def _may_pay(self, judged: Sequence[tuple[float, Kind]], reached: float, rate: float) -> bool:
-        """Whether what is still missed, with what is known, is worth asking for."""
+    def _may_pay(self, judged: Sequence[tuple[float, Kind]], reached: float, cost: float) -> bool:
+        """Whether what is still missed, with what is known, is worth so many tokens."""
         missed = 1.0 - min(sum(probability for probability, _ in judged), 1.0)
-        return reached * missed * self._hope > rate * self.price
+        return reached * missed * self._hope > cost
 
     def _merged(
         self, guesses: Sequence[Guess], judged: Sequence[tuple[float, Kind]]
@@ -221,8 +224,9 @@ def choose(
     heap: list[tuple[float, int, int, Guess, int]] = []
     born = 0
     rate = (len(growths) + others) / off  # the best so far
+    row = max(seconds[1] - seconds[0], 0.0) if len(seconds) > 1 else 0.0
     for which, growth in enumerate(growths):
-        for probability, guess in growth.ask(ROOT, 1.0, rate):
+        for probability, guess in growth.ask(ROOT, 1.0, rate, row):
             born += 1
             heappush(heap, (-probability, born, which, guess, ROOT))
     is_priced = any(growth.price for growth in growths)
@@ -241,7 +245,7 @@ def choose(
         tokens.append(tokens[-1] + reached)
         owners.append(which)
         rate = max(rate, tokens[-1] / (seconds[len(owners)] + spent))
-        for probability, follower in growth.ask(node, reached, rate):
+        for probability, follower in growth.ask(node, reached, rate, row):
             if reached * probability >= _LEAST:
                 born += 1
                 heappush(heap, (-reached * probability, born, which, follower, node))
