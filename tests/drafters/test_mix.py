@@ -11,7 +11,7 @@ from forerun.core.tree import Draft
 from forerun.drafters.grow import grow, surest
 from forerun.drafters.memory import Memoryless
 from forerun.drafters.mix import Mix
-from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Guesser, Place
+from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Guesser, Place, parts_of
 from forerun.targets.toy import ToyTarget
 
 V = 9
@@ -110,3 +110,41 @@ def test_who_knows_nothing_of_a_text_is_not_asked_about_it() -> None:
     nowhere = Mix([silent, silent]).place(request)
     assert [*nowhere.guesses(2), *nowhere.after(3).guesses(2)] == []
     assert [*NOWHERE.guesses(4), *NOWHERE.after(1).after(2).guesses(4)] == []
+
+
+class DearAfter(After):
+    """Such a place that costs something to ask."""
+
+    @property
+    def parts(self) -> tuple[Place, Place]:
+        """All of it has a price."""
+        return NOWHERE, self
+
+    def after(self, token: int) -> DearAfter:
+        """Go on from there, at the same price."""
+        return DearAfter(token, self.steps, self.name)
+
+
+class Dear(Stepper):
+    """A stepper that has a price."""
+
+    price = 0.1
+
+    def place(self, request: DraftRequest) -> DearAfter:
+        """Return the root's place."""
+        return DearAfter(request.tokens[-1], self.steps, self.name)
+
+
+def test_what_is_free_and_what_has_a_price_are_asked_apart() -> None:
+    """At the root and behind every token; a mix of free ones has no part with a price."""
+    request = Text(0, [3], ToyTarget.random(V, 2, 1), budget=(4, 4)).request()
+    cheap, dear = Stepper("cheap", by1=0.5), Dear("dear", by2=0.5)
+    place = Mix([cheap, dear]).place(request)
+    for last, here in ((3, place), (7, place.after(7))):
+        free, priced = parts_of(here)
+        assert [(g.token, g.drafter) for g in free.guesses(4)] == [((last + 1) % V, "cheap")]
+        assert [(g.token, g.drafter) for g in priced.guesses(4)] == [((last + 2) % V, "dear")]
+        assert [g.drafter for g in here.guesses(4)] == ["cheap", "dear"]
+    free, priced = parts_of(Mix([cheap, Stepper("other", by3=0.5)]).place(request))
+    assert priced is NOWHERE
+    assert [g.drafter for g in free.guesses(4)] == ["cheap", "other"]
