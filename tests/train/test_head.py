@@ -12,8 +12,9 @@ import torch
 from forerun.models.head_file import HeadFile, write_head
 from forerun.targets.protocol import Row
 from forerun.targets.reference_head import ReferenceHead
-from forerun.train.examples import Examples, Task, split
-from forerun.train.head import Frozen, Network, initial_weights
+from forerun.train.examples import Examples, Task, batches, split
+from forerun.train.head import Network, initial_weights
+from forerun.train.network import Frozen
 from forerun.train.shards import Conversation, Shards
 from forerun.train.vocabulary import ids_of
 from models.random_head import random_facts, random_tensors, shape_for
@@ -37,7 +38,7 @@ def made(
     network = Network(weights, Frozen.of(model, facts.tokens))
     texts = list(Shards(folder / "text").conversations())[:4]
     ids = ids_of(facts.tokens, model.architecture.vocab_size)
-    task = Examples(texts, ids, 1, 0).task(range(len(texts)))
+    task = Examples(texts, ids).task(range(len(texts)))
     return network, ReferenceHead(file, model), texts, task
 
 
@@ -96,9 +97,8 @@ def test_an_epoch_has_every_conversation_once(tmp_path: Path) -> None:
     learned, held_out = split(list(Shards(tmp_path / "text").conversations()), 5)
     assert {each.number % 5 for each in held_out} == {0}
     assert {each.number % 5 for each in learned} == {1, 2, 3, 4}
-    examples = Examples(learned, np.zeros(300, np.int64), 128, 3)
-    first, second = examples.plan(0), examples.plan(1)
-    assert first == examples.plan(0) != second
+    first, second = batches(learned, 128, 3, 0), batches(learned, 128, 3, 1)
+    assert first == batches(learned, 128, 3, 0) != second
     for plan in (first, second):
         assert sorted(place for batch in plan for place in batch) == list(range(len(learned)))
         sizes = [sum(len(learned[place].tokens) for place in batch) for batch in plan]

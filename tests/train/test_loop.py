@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ import torch
 
 from forerun.errors import TrainingError
 from forerun.models.model import Model
+from forerun.targets.reference import ReferenceTarget
 from forerun.train import loop
 from forerun.train.evaluation import Measured
-from forerun.train.loop import HeadNews, Trained, head_state, train_head
+from forerun.train.head_learner import HeadLearner
+from forerun.train.learner import Learner, Trained, TrainingNews
 from forerun.train.options import HeadLearning
-from forerun.train.shards import shard_paths
+from forerun.train.shards import Recipe, Shards, shard_paths
 from train.made_text import captured, tiny_model
 
 pytestmark = pytest.mark.judge
@@ -42,13 +45,19 @@ def train(
     model: Model,
     folder: Path,
     is_over: Callable[[], bool] = lambda: False,
-    news: list[HeadNews] | None = None,
+    news: list[TrainingNews] | None = None,
     **changes: object,
 ) -> Trained:
     """Train on the text of a folder."""
     options = HeadLearning(**{**OPTIONS, **changes})
     told = [] if news is None else news
-    return train_head(model, folder, options, report=told.append, is_over=is_over)
+    make = partial(learner, model, options)
+    return loop.train(make, folder, options, report=told.append, is_over=is_over)
+
+
+def learner(model: Model, options: HeadLearning, recipe: Recipe) -> Learner:
+    """A head that learns."""
+    return HeadLearner(model, ReferenceTarget(model), recipe, options)
 
 
 def same(one: Trained, other: Trained) -> bool:
@@ -69,7 +78,7 @@ def again(folder: Path) -> Path:
 
 def test_it_learns(model: Model, tmp_path: Path) -> None:
     """On held-out text it comes nearer to the target's law at every level, and is accepted more."""
-    news: list[HeadNews] = []
+    news: list[TrainingNews] = []
     still = train(model, again(tmp_path / "text"), budget=500, rate=1e-12).history[0]
     trained = train(model, tmp_path / "text", news=news, budget=9_000, patience=99)
     assert trained.is_over
@@ -101,14 +110,17 @@ def test_a_killed_training_ends_the_same(model: Model, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from forerun.train import loop\n"
         "loop.HELD_OUT, loop._LOOKED_EVERY, loop._SAVED_EVERY = 5, 7, 5\n"
-        "from forerun.train.options import HeadLearning\n"
         "from forerun.models.model import load_model\n"
-        "loop.train_head(load_model(sys.argv[1]), Path(sys.argv[2]), "
-        f"HeadLearning(**{OPTIONS!r}), report=lambda n: None, is_over=lambda: False)"
+        "from forerun.train.recipes import KINDS\n"
+        "from forerun.train.options import HeadLearning\n"
+        "model = load_model(sys.argv[1])\n"
+        f"options = HeadLearning(**{OPTIONS!r})\n"
+        "make = lambda recipe: KINDS['head'](model, None, recipe, options)\n"
+        "loop.train(make, Path(sys.argv[2]), options, report=print, is_over=lambda: False)"
     )
     whole = train(model, tmp_path / "text")
     folder = again(tmp_path / "text")
-    state = head_state(folder) / "state.safetensors"
+    state = loop.state_folder(folder, "head") / "state.safetensors"
     command = [sys.executable, "-c", program, str(model.path), str(folder)]
     with subprocess.Popen(command) as process:
         until = time.monotonic() + 100
@@ -130,7 +142,7 @@ def test_text_that_came_later_is_learned_from_in_the_next_epoch(
     captured(model, folder, tokens=4000)
     trained = train(model, folder)
     assert len(shard_paths(folder)) > first
-    assert trained.captured > 3500
+    assert trained.text.tokens > 3500
     other = again(folder)
     for path in shard_paths(other)[first:]:
         path.rename(path.with_suffix(".away"))
@@ -147,11 +159,13 @@ def test_numbers_that_cease_to_be_finite_end_it_with_the_last_good_state(
     folder = tmp_path / "text"
     taken = iter(range(6))
     train(model, folder, lambda: next(taken, None) is None)
-    state = head_state(folder) / "state.safetensors"
+    state = loop.state_folder(folder, "head") / "state.safetensors"
     good = state.read_bytes()
-    trainer = loop._Trainer(model, folder, HeadLearning(**OPTIONS))
+    options = HeadLearning(**OPTIONS)
+    who = learner(model, options, Shards(folder).recipe)
+    trainer = loop._Trainer(who, folder, options)
     with torch.no_grad():
-        trainer.weights["fc.weight"][0, 0] = torch.nan
+        who.weights["fc.weight"][0, 0] = torch.nan
     with pytest.raises(TrainingError, match="no longer finite at step 8"):
         list(trainer.steps())
     assert state.read_bytes() == good
@@ -163,7 +177,7 @@ def test_a_look_that_is_not_finite_ends_it_likewise(
 ) -> None:
     """What the last step broke is seen before it is saved."""
     folder, bad = tmp_path / "text", Measured([float("nan")], [0.0], [1.0])
-    monkeypatch.setattr(loop, "measure", lambda *given: bad)
+    monkeypatch.setattr(HeadLearner, "measure", lambda self: bad)
     with pytest.raises(TrainingError, match="no longer finite"):
         train(model, folder)
 
@@ -215,7 +229,7 @@ def test_a_damaged_state_is_refused(model: Model, tmp_path: Path, length: int) -
     folder = tmp_path / "text"
     taken = iter(range(6))
     train(model, folder, lambda: next(taken, None) is None)
-    state = head_state(folder) / "state.safetensors"
+    state = loop.state_folder(folder, "head") / "state.safetensors"
     state.write_bytes(state.read_bytes()[:length])
     with pytest.raises(TrainingError, match="damaged"):
         train(model, folder)

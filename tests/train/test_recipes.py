@@ -14,7 +14,7 @@ from forerun.models.model import Model
 from forerun.targets.native import NativeTarget
 from forerun.train import loop, plan
 from forerun.train.capture import CaptureNews
-from forerun.train.loop import HeadNews
+from forerun.train.learner import TrainingNews
 from forerun.train.options import Hours
 from forerun.train.plan import plan_for
 from forerun.train.recipes import head_for_hours
@@ -43,7 +43,7 @@ def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(model: Model, target: NativeTarget, folder: Path, most: int = 10**9) -> Any:
     """What an hour's hundredth gives, ended after so many passes and steps together."""
     left = iter(range(most))
-    told: list[str | CaptureNews | HeadNews] = []
+    told: list[str | CaptureNews | TrainingNews] = []
     return head_for_hours(
         model,
         target,

@@ -66,11 +66,15 @@ def _options() -> Iterator[str]:
     uses: tuple[tuple[type[Options], str], ...] = ((Loading, "In Python: `forerun.load(...)`."),)
     uses += ((Generation, "In Python: `generate`, `stream`."),)
     uses += ((Timing, ""), (Racing, ""), (Hours, ""), (Capturing, ""), (HeadLearning, ""))
+    shown: set[str] = set()  # what several have in common is shown once
     for options, use in uses:
         groups: dict[str, list[str]] = {}
         for name in options.model_fields:
             groups.setdefault(group_of(options, name), []).append(name)
         for group, names in groups.items():
+            if group in shown:
+                continue
+            shown.add(group)
             owner = next(each for each in options.__mro__ if each.__name__ == group)
             yield from ("", f"## {group}", "", f"{_summary(owner)} {use}".strip(), "")
             yield from _table(
@@ -129,7 +133,9 @@ def _leaves(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 def _of_whole_groups(parameters: list[Any]) -> list[Any]:
     """Those whose group of options the command takes as a whole: a link to it says enough."""
-    sizes = Counter(group_of(options, name) for options in _GROUPS for name in options.model_fields)
+    declared = {(group_of(options, name), name) for options in _GROUPS
+                for name in options.model_fields}  # fmt: skip
+    sizes = Counter(group for group, _ in declared)
     taken = Counter(p.rich_help_panel for p in parameters)
     return [p for p in parameters if taken[p.rich_help_panel] == sizes[p.rich_help_panel]]
 

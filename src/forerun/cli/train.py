@@ -10,12 +10,11 @@ from typer.core import TyperGroup
 
 from forerun.cli.consoles import print_json, stdout
 from forerun.cli.guard import INTERRUPTED
-from forerun.cli.interrupt import patient
 from forerun.cli.options import option_of, with_options
 from forerun.cli.training import training_display
 from forerun.cli.waiting import open_model, read_model
 from forerun.config import Loading
-from forerun.train.options import Capturing, HeadLearning, Hours
+from forerun.train.options import Capturing, HeadLearning, Hours, Learning
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
@@ -57,7 +56,7 @@ def train_all(
     from forerun.train.recipes import head_for_hours
 
     lm = _open(model, options.threads)
-    with patient() as interruption, training_display(as_json=as_json) as display:
+    with training_display(as_json=as_json) as display:
         card = head_for_hours(
             lm.model,
             lm.target,
@@ -65,7 +64,7 @@ def train_all(
             told=display.told,
             captured=display.captured,
             learned=display.learned,
-            is_over=lambda: interruption.came,
+            is_over=display.is_over,
         )
     _end(card, as_json=as_json)
 
@@ -85,18 +84,18 @@ def train_capture(
     from forerun.train.capture import capture
 
     lm = _open(model, threads)
-    with patient() as interruption, training_display(as_json=as_json) as display:
+    with training_display(as_json=as_json) as display:
         news = capture(
             lm.model,
             lm.target,
             Path(options.folder),
             options,
             report=display.captured,
-            is_over=lambda: interruption.came,
+            is_over=display.is_over,
         )
     if as_json:
         print_json({"event": "captured", **news.as_json()})
-    if interruption.came:
+    if display.is_over():
         raise SystemExit(INTERRUPTED)
 
 
@@ -112,24 +111,7 @@ def train_head(
     It leaves head.gguf and its card, head.json, in the folder. Ctrl-C ends it; the same command
     goes on where it ended, also after a kill.
     """
-    from forerun.bench.plot import check_plot
-    from forerun.train.recipes import head_from
-
-    if options.plot is not None:
-        check_plot(options.plot)
-    lm = _open(model, None)
-    with patient() as interruption, training_display(as_json=as_json) as display:
-        card = head_from(
-            lm.model,
-            lm.target,
-            Path(options.folder),
-            options,
-            report=display.learned,
-            is_over=lambda: interruption.came,
-        )
-    if options.plot is not None and card is not None:
-        _draw(Path(options.folder), options.plot)
-    _end(card, as_json=as_json)
+    _learn("head", options, model, as_json=as_json)
 
 
 @train.command("export")
@@ -161,8 +143,30 @@ def _open(model: str, threads: Any) -> LanguageModel:
     return open_model(Loading.make(model=model, threads=threads))
 
 
+def _learn(kind: str, options: Learning, model: str, *, as_json: bool) -> None:
+    """Train a drafter of some kind, draw how it went, and show its card."""
+    from forerun.bench.plot import check_plot
+    from forerun.train.recipes import learned_from
+
+    if options.plot is not None:
+        check_plot(options.plot)
+    lm = _open(model, None)
+    with training_display(as_json=as_json) as display:
+        card = learned_from(
+            kind,
+            lm.model,
+            lm.target,
+            options,
+            report=display.learned,
+            is_over=display.is_over,
+        )
+    if options.plot is not None and card is not None:
+        _draw(Path(options.folder) / f"{kind}.json", options.plot)
+    _end(card, as_json=as_json)
+
+
 def _end(card: dict[str, object] | None, *, as_json: bool) -> None:
-    """Show a head's card; without one, it was interrupted."""
+    """Show a drafter's card; without one, it was interrupted."""
     if card is None:
         raise SystemExit(INTERRUPTED)
     if as_json:
@@ -171,12 +175,12 @@ def _end(card: dict[str, object] | None, *, as_json: bool) -> None:
         stdout().print_json(data=card)
 
 
-def _draw(folder: Path, path: str) -> None:
+def _draw(record_path: Path, path: str) -> None:
     from forerun.bench.plot import new_figure, save
     from forerun.train.folder import read_record
     from forerun.train.plot import draw_training
 
-    record: Any = read_record(folder / "head.json")
+    record: Any = read_record(record_path)
     figure = new_figure()
     draw_training(figure, record["history"])
     save(figure, path)

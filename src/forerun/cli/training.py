@@ -11,11 +11,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.text import Text
 
 from forerun.cli.consoles import print_json, stderr
+from forerun.cli.interrupt import Interruption, patient
 from forerun.printable import printable
 
 if TYPE_CHECKING:
     from forerun.train.capture import CaptureNews
-    from forerun.train.loop import HeadNews
+    from forerun.train.learner import TrainingNews
 
 __all__ = ["TrainingDisplay", "training_display"]
 
@@ -26,12 +27,20 @@ class TrainingDisplay:
     Args:
         console: Where lines go.
         bar: Where bars are.
+        interruption: Whether Ctrl-C was pressed.
         as_json: Print JSON lines instead.
     """
 
-    def __init__(self, console: Console, bar: Progress, *, as_json: bool) -> None:
+    def __init__(
+        self, console: Console, bar: Progress, interruption: Interruption, *, as_json: bool
+    ) -> None:
         self._console, self._bar, self._as_json = console, bar, as_json
+        self._interruption = interruption
         self._tasks: dict[str, TaskID] = {}
+
+    def is_over(self) -> bool:
+        """Whether whoever works here is to end early."""
+        return self._interruption.came
 
     def told(self, text: str) -> None:
         """Show a line."""
@@ -45,7 +54,7 @@ class TrainingDisplay:
         elif not self._console.is_terminal:
             self.told(f"Capture: {news.text()}")
 
-    def learned(self, news: HeadNews) -> None:
+    def learned(self, news: TrainingNews) -> None:
         """Show how far a training is."""
         self._show("Learn", news.text(), news.learned, news.wanted)
         if news.is_look and self._as_json:
@@ -61,7 +70,7 @@ class TrainingDisplay:
 
 @contextmanager
 def training_display(*, as_json: bool) -> Iterator[TrainingDisplay]:
-    """Show how far it is while a `with` block runs."""
+    """Show how far it is while a `with` block runs, and hold Ctrl-C back for it."""
     console = stderr()
     bar = Progress(
         TextColumn("{task.fields[what]}"),
@@ -72,5 +81,5 @@ def training_display(*, as_json: bool) -> Iterator[TrainingDisplay]:
         transient=True,
         disable=not console.is_terminal,
     )
-    with bar:
-        yield TrainingDisplay(console, bar, as_json=as_json)
+    with patient() as interruption, bar:
+        yield TrainingDisplay(console, bar, interruption, as_json=as_json)

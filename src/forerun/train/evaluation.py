@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from forerun.models.model import Model
 from forerun.targets.protocol import Row, Target
 from forerun.train.examples import Examples, Task
-from forerun.train.head import Network
 from forerun.train.losses import learn
+from forerun.train.network import LevelNetwork
 from forerun.train.shards import Conversation
 from forerun.train.vocabulary import ids_of
 
@@ -53,11 +52,11 @@ class Measured:
 
 
 @torch.no_grad()
-def measure(network: Network, task: Task, levels: int, bf16: bool) -> Measured:
+def measure(network: LevelNetwork, task: Task, levels: int, bf16: bool) -> Measured:
     """Measure on a batch, by the tokens that its laws name: a lower bound of alpha.
 
     Args:
-        network: The head.
+        network: What guesses.
         task: Held-out text.
         levels: Positions of the draft.
         bf16: Multiply in bfloat16.
@@ -82,8 +81,7 @@ def measure(network: Network, task: Task, levels: int, bf16: bool) -> Measured:
 
 
 def measure_exactly(
-    network: Network,
-    model: Model,
+    network: LevelNetwork,
     target: Target,
     conversations: Sequence[Conversation],
     tokens: NDArray[np.int64],
@@ -91,7 +89,7 @@ def measure_exactly(
 ) -> Measured:
     """Measure by enumeration: the target scores the text again, and all of p is compared."""
     ids = ids_of(tokens, target.vocab_size)
-    examples = Examples(conversations, ids, 1, 0)
+    examples = Examples(conversations, ids)
     kept = torch.from_numpy(tokens)
     sums: list[list[list[torch.Tensor]]] = [[[], [], []] for _ in range(levels)]
     for place, each in enumerate(conversations):

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from forerun.train.head import Batch, Line
 from forerun.train.losses import Laws
+from forerun.train.network import Batch, Line
 from forerun.train.shards import Conversation
 
-__all__ = ["Examples", "Task", "split"]
+__all__ = ["Examples", "Task", "batches", "split"]
 
 _LEAST = 8  # rows that guess, or a conversation teaches nothing
 _REST_INSIDE = 0.5  # of what p leaves unnamed; rare tokens are rarely in the draft's vocabulary
@@ -50,39 +50,40 @@ def split(
     return learned, [each for each in fit if not each.number % every]
 
 
+def batches(
+    conversations: Sequence[Conversation], rows: int, seed: int, epoch: int
+) -> list[list[int]]:
+    """Return which conversations make up each batch of an epoch.
+
+    Args:
+        conversations: All of them.
+        rows: About how many tokens a batch has.
+        seed: Of the order.
+        epoch: Each has an order of its own.
+    """
+    order = np.random.default_rng([seed, epoch]).permutation(len(conversations))
+    plan: list[list[int]] = [[]]
+    held = 0
+    for place in order.tolist():
+        length = len(conversations[place].tokens)
+        if plan[-1] and held + length > rows:
+            plan.append([])
+            held = 0
+        plan[-1].append(place)
+        held += length
+    return plan
+
+
 class Examples:
-    """Batches of conversations.
+    """Conversations as batches.
 
     Args:
         conversations: Some.
         ids: Of each of the target's tokens, its id in the draft's vocabulary, or -1.
-        rows: About how many a batch has.
-        seed: Of the order.
     """
 
-    def __init__(
-        self,
-        conversations: Sequence[Conversation],
-        ids: NDArray[np.int64],
-        rows: int,
-        seed: int,
-    ) -> None:
+    def __init__(self, conversations: Sequence[Conversation], ids: NDArray[np.int64]) -> None:
         self._conversations, self._ids = conversations, torch.from_numpy(ids)
-        self._rows, self._seed = rows, seed
-
-    def plan(self, epoch: int) -> list[list[int]]:
-        """Return which conversations make up each batch of an epoch."""
-        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._conversations))
-        batches: list[list[int]] = [[]]
-        held = 0
-        for place in order.tolist():
-            length = len(self._conversations[place].tokens)
-            if batches[-1] and held + length > self._rows:
-                batches.append([])
-                held = 0
-            batches[-1].append(place)
-            held += length
-        return batches
 
     def task(self, places: Sequence[int]) -> Task:
         """Return the batch of some conversations."""

@@ -4,81 +4,22 @@ A row stands for token y at position t + 1 and asks what follows it. Level 0 rea
 features of position t; level s reads what level s - 1 made of the position before, and attends as
 it will when it drafts: to level-0 rows up to s positions back, then to its own line of guesses, one
 of each level. So it learns from the mistakes it makes itself (EAGLE-3's training-time test).
-
-Weights are a plain table of tensors, under the names that the head's file gives them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn import functional
 
-from forerun.models.architecture import Architecture
 from forerun.models.model import Model
+from forerun.train.network import Batch, Decoder, Line, Weights
 
-__all__ = ["Batch", "Frozen", "Line", "Network", "Weights", "initial_weights"]
+__all__ = ["Network", "initial_weights"]
 
-Weights = dict[str, torch.Tensor]
 _LAYER = "layers.0."
 _ATTENTION = "layers.0.self_attn."
-
-
-class Line(NamedTuple):
-    """One conversation of a batch.
-
-    Attributes:
-        rows: Which of the batch's rows are its own.
-        first: The first of them, counted from its own first, that guesses a token of the answer.
-    """
-
-    rows: slice
-    first: int
-
-
-class Batch(NamedTuple):
-    """Rows of whole conversations, one behind the other.
-
-    Attributes:
-        tokens: int64 [M].
-        positions: int64 [M].
-        features: float16 [M, layers · width]: of the position before.
-        lines: The conversations.
-    """
-
-    tokens: torch.Tensor
-    positions: torch.Tensor
-    features: torch.Tensor
-    lines: Sequence[Line]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Frozen:
-    """What the head takes from the target and never changes.
-
-    Attributes:
-        architecture: The target's.
-        embedding: [vocabulary, width].
-        head: [draft vocabulary, width]: those rows of the target's head.
-    """
-
-    architecture: Architecture
-    embedding: torch.Tensor
-    head: torch.Tensor
-
-    @classmethod
-    def of(cls, model: Model, tokens: NDArray[np.int64]) -> Frozen:
-        """Read it from a model, for a draft vocabulary of `tokens`."""
-        embedding = model.file.tensor("token_embd.weight")
-        tied = model.architecture.is_tied
-        head = embedding if tied else model.file.tensor("output.weight")
-        kept = torch.from_numpy(np.ascontiguousarray(head[tokens]))
-        return cls(model.architecture, torch.from_numpy(embedding), kept)
 
 
 def initial_weights(model: Model, layers: int, seed: int) -> Weights:
@@ -120,21 +61,8 @@ def initial_weights(model: Model, layers: int, seed: int) -> Weights:
     return {name: values.clone() for name, values in sorted(weights.items())}
 
 
-class Network:
-    """Computes a head's levels.
-
-    Args:
-        weights: Its tensors; whoever changes them changes what is computed next.
-        frozen: What it takes from the target.
-    """
-
-    def __init__(self, weights: Weights, frozen: Frozen) -> None:
-        self.weights = weights
-        self.frozen = frozen
-        network = frozen.architecture
-        self._heads, self._kv_heads = network.num_heads, network.num_kv_heads
-        self._dim = network.head_dim
-        self._frequencies = torch.from_numpy(network.rope.frequencies())
+class Network(Decoder):
+    """Computes a head's levels."""
 
     def levels(self, batch: Batch, count: int) -> list[torch.Tensor]:
         """Return what the head's matrix is multiplied with, for levels 0 to `count` - 1.
@@ -144,9 +72,9 @@ class Network:
         """
         width = self.weights["norm.weight"].shape[0]
         embedded = functional.embedding(batch.tokens, self.frozen.embedding)
-        e = self._rms(embedded, f"{_LAYER}input_layernorm.weight")
-        turns = self._turns(batch.positions)
-        g = self._linear(batch.features.float(), "fc.weight").float()
+        e = self.rms(embedded, f"{_LAYER}input_layernorm.weight")
+        turns = self.turns(batch.positions)
+        g = self.linear(batch.features.float(), "fc.weight").float()
         true = self._keys(torch.cat([e, self._a(g)], 1), turns)
         starts = [line.rows.start + line.first for line in batch.lines]
         lengths = [line.rows.stop - start for line, start in zip(batch.lines, starts, strict=True)]
@@ -163,60 +91,24 @@ class Network:
             else:
                 g_here = g[rows]
                 inputs = torch.cat([e[rows], self._a(g_here)], 1)
-            q = self._turned(self._heads_of(inputs, "q", self._heads), turns[:, rows])
+            q = self.turned(self._heads_of(inputs, "q", self.num_heads), turns[:, rows])
             attended = self._attend(q, true, own, batch.lines, [n - level for n in lengths])
-            h = g_here + self._linear(attended, f"{_ATTENTION}o_proj.weight").float()
-            x = h + self._mlp(h)
-            outputs.append(self._rms(x, "norm.weight"))
+            h = g_here + self.linear(attended, f"{_ATTENTION}o_proj.weight").float()
+            x = h + self.mlp(h, _LAYER)
+            outputs.append(self.rms(x, "norm.weight"))
         return outputs
 
     def _a(self, g: torch.Tensor) -> torch.Tensor:
-        return self._rms(g, f"{_LAYER}hidden_norm.weight")
-
-    def _mlp(self, h: torch.Tensor) -> torch.Tensor:
-        n = self._rms(h, f"{_LAYER}post_attention_layernorm.weight")
-        gate = functional.silu(self._linear(n, f"{_LAYER}mlp.gate_proj.weight"))
-        up = self._linear(n, f"{_LAYER}mlp.up_proj.weight")
-        return self._linear(gate * up, f"{_LAYER}mlp.down_proj.weight").float()
-
-    def _linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return functional.linear(x, self.weights[name])
-
-    def _rms(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        weight = self.weights[name]
-        size = (weight.shape[0],)
-        return functional.rms_norm(x, size, weight, self.frozen.architecture.norm_epsilon)
+        return self.rms(g, f"{_LAYER}hidden_norm.weight")
 
     def _heads_of(self, inputs: torch.Tensor, letter: str, heads: int) -> torch.Tensor:
         """Return [heads, rows, head_dim]."""
-        made = self._linear(inputs, f"{_ATTENTION}{letter}_proj.weight")
-        return made.view(len(inputs), heads, self._dim).transpose(0, 1)
+        made = self.linear(inputs, f"{_ATTENTION}{letter}_proj.weight")
+        return made.view(len(inputs), heads, self.head_dim).transpose(0, 1)
 
     def _keys(self, inputs: torch.Tensor, turns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        keys = self._turned(self._heads_of(inputs, "k", self._kv_heads), turns)
-        return keys, self._heads_of(inputs, "v", self._kv_heads)
-
-    def _turns(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return cosines and sines, [2, rows, pairs]."""
-        angles = positions.double()[:, None] * self._frequencies
-        return torch.stack([angles.cos(), angles.sin()]).float()
-
-    def _turned(self, x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-        """Turn the pairs of [heads, rows, head_dim] by their positions."""
-        rope = self.frozen.architecture.rope
-        pairs = rope.dimension // 2
-        cos, sin = turns
-        turned, still = x[..., : rope.dimension], x[..., rope.dimension :]
-        if rope.interleaved:
-            left, right = turned[..., 0::2], turned[..., 1::2]
-        else:
-            left, right = turned[..., :pairs], turned[..., pairs:]
-        left, right = left * cos - right * sin, left * sin + right * cos
-        if rope.interleaved:
-            both = torch.stack([left, right], -1).flatten(-2)
-        else:
-            both = torch.cat([left, right], -1)
-        return torch.cat([both, still], -1)
+        keys = self.turned(self._heads_of(inputs, "k", self.num_kv_heads), turns)
+        return keys, self._heads_of(inputs, "v", self.num_kv_heads)
 
     def _attend(
         self,
@@ -250,8 +142,8 @@ class Network:
         guessed: Sequence[tuple[torch.Tensor, torch.Tensor]],
         first: int,
     ) -> torch.Tensor:
-        group, rows = self._heads // self._kv_heads, q.shape[1]
-        q = q.reshape(self._kv_heads, group, rows, self._dim) * self._dim**-0.5
+        group, rows = self.num_heads // self.num_kv_heads, q.shape[1]
+        q = q.reshape(self.num_kv_heads, group, rows, self.head_dim) * self.head_dim**-0.5
         scores = q @ keys[:, None].transpose(-1, -2)
         seen = torch.ones(rows, keys.shape[1], dtype=torch.bool).tril(first)
         scores = scores.masked_fill(~seen, -torch.inf)
@@ -261,7 +153,7 @@ class Network:
         for place, (_, v) in enumerate(guessed):
             column = keys.shape[1] + place
             mixed = mixed + weights[..., column : column + 1] * v[:, None]
-        return mixed.flatten(0, 1).transpose(0, 1).reshape(rows, self._heads * self._dim)
+        return mixed.flatten(0, 1).transpose(0, 1).reshape(rows, self.num_heads * self.head_dim)
 
 
 def _without_last(x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:

@@ -2,143 +2,55 @@
 
 The state after step n is a function of the options, the seed and the shards that each epoch began
 with, all of which are written down. It is saved now and then; a restart goes on from the last save
-and makes the same steps again.
+and makes the same steps again. What learns is a `Learner`; the loop is the same for all kinds.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from forerun.errors import ModelFileError, TrainingError
-from forerun.models.model import Model
-from forerun.models.target_checksum import target_checksum
-from forerun.train.evaluation import Measured, measure
-from forerun.train.examples import Examples, Task, split
-from forerun.train.folder import read_record, write_record, written_whole
-from forerun.train.head import Frozen, Network, Weights, initial_weights
-from forerun.train.losses import LossName, learn
-from forerun.train.options import HeadLearning
-from forerun.train.shards import Conversation, Shards
-from forerun.train.vocabulary import choose_tokens, ids_of, token_weights
+from forerun.errors import TrainingError
+from forerun.train.evaluation import Measured
+from forerun.train.examples import batches, split
+from forerun.train.learner import Learner, Progress, Taught, Text, Trained, TrainingNews
+from forerun.train.network import Weights
+from forerun.train.options import Learning
+from forerun.train.shards import Recipe, Shards
+from forerun.train.training_state import StateFolder
 
-__all__ = ["HeadNews", "Trained", "head_state", "learning_rate", "train_head"]
+__all__ = ["learning_rate", "state_folder", "train"]
 
 HELD_OUT = 25
 """One conversation of so many is held out."""
 
-_WATCHED = 48  # of them, that are looked at as it goes
-_DECAY_OF_LEVELS = 0.8
 _SAVED_EVERY = 50  # steps
 _LOOKED_EVERY = 100
 
 
-@dataclass(frozen=True, slots=True)
-class HeadNews:
-    """How far a training is.
-
-    Attributes:
-        step: Steps made.
-        learned: Tokens that were learned from, repeats counted.
-        wanted: When it ends.
-        loss: Of the last steps, at level 0.
-        rate: Tokens a second.
-        held_out: What was last measured on held-out text.
-        is_look: Whether that was now.
-    """
-
-    step: int
-    learned: int
-    wanted: int
-    loss: float
-    rate: float
-    held_out: Measured | None
-    is_look: bool = False
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as plain data."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Return it in words."""
-        told = f"{self.learned:,} of {self.wanted:,} tokens, {self.rate:,.0f} tokens/s"
-        told += f", loss {self.loss:.3f}"
-        return f"{told}; held out: {self.held_out.text()}" if self.held_out else told
+def state_folder(folder: Path, kind: str) -> Path:
+    """Return where the training of a kind of drafter keeps its state."""
+    return folder / kind
 
 
-@dataclass
-class _State:
-    """What is saved beside weights and the optimizer's moments."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    learned: int = 0
-    shards: list[int] = field(default_factory=list)  # of each epoch
-    best: float = -1.0
-    worse: int = 0  # looks since the best
-    seconds: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trained:
-    """What came of a training.
-
-    Attributes:
-        weights: The best ones on held-out text.
-        tokens: The draft's vocabulary, int64 [R].
-        layers: Of the features.
-        frozen: What the head takes from the target.
-        held_out: Conversations that were not learned from.
-        history: One record for each look at held-out text.
-        learned: Tokens learned from, repeats counted.
-        captured: Tokens of all shards.
-        seconds: That all of it took.
-        is_over: Whether it came to its end.
-    """
-
-    weights: Weights
-    tokens: NDArray[np.int64]
-    layers: tuple[int, ...]
-    frozen: Frozen
-    held_out: Sequence[Conversation]
-    history: Sequence[dict[str, Any]]
-    learned: int
-    captured: int
-    seconds: float
-    is_over: bool
-
-
-def head_state(folder: Path) -> Path:
-    """Return where a head's training keeps its state."""
-    return folder / "head"
-
-
-def train_head(
-    model: Model,
+def train(
+    make: Callable[[Recipe], Learner],
     folder: Path,
-    options: HeadLearning,
+    options: Learning,
     *,
-    report: Callable[[HeadNews], None],
+    report: Callable[[TrainingNews], None],
     is_over: Callable[[], bool],
 ) -> Trained:
-    """Train a head on what was captured into a folder; one that was begun there goes on.
+    """Train a drafter on what was captured into a folder; one that was begun there goes on.
 
     Args:
-        model: The target.
-        folder: Where `capture` wrote; the state is kept in its folder `head`.
+        make: Makes what learns, as it is before the first step.
+        folder: Where `capture` wrote; the state is kept in its folder of the kind's name.
         options: How to train.
         report: Told how far it is after each step.
         is_over: Asked between steps whether to end early; the state is saved then.
@@ -148,7 +60,7 @@ def train_head(
             another training; or numbers ceased to be finite, which leaves the last good state.
     """
     torch.set_num_threads(options.threads or torch.get_num_threads())
-    trainer = _Trainer(model, folder, options)
+    trainer = _Trainer(make(Shards(folder).recipe), folder, options)
     for news in trainer.steps():
         report(news)
         if is_over():
@@ -157,101 +69,60 @@ def train_head(
     return trainer.result()
 
 
-def learning_rate(
-    model: Model, options: HeadLearning, conversations: Sequence[Conversation], steps: int
-) -> float:
+def learning_rate(learner: Learner, text: Text, options: Learning, steps: int) -> float:
     """Return how many tokens a second a training learns from here; nothing is kept.
 
     Args:
-        model: The target.
+        learner: As it is before the first step.
+        text: Text whose conversations together are as long as a step wants; what it says is all
+            the same.
         options: Of the training.
-        conversations: Text as long as a step wants; what it says is all the same.
         steps: To try it on.
     """
     torch.set_num_threads(options.threads or torch.get_num_threads())
-    tokens = np.arange(min(options.vocabulary, model.architecture.vocab_size))
-    frozen = Frozen.of(model, tokens)
-    layers = conversations[0].features.shape[1] // model.architecture.width
-    weights = initial_weights(model, layers, options.seed)
-    for values in weights.values():
+    learner.take(text)
+    for values in learner.weights.values():
         values.requires_grad_()
-    optimizer = torch.optim.AdamW(weights.values(), lr=1e-6)
-    network, head = Network(weights, frozen), _typed(frozen.head, options)
-    ids = ids_of(tokens, model.architecture.vocab_size)
-    task = Examples(conversations, ids, 1, 0).task(range(len(conversations)))
-    began = time.monotonic()
-    for _ in range(steps):
-        _backward(network, head, task, options.levels, options.loss)
+    optimizer = torch.optim.AdamW(learner.weights.values(), lr=1e-6)
+    began, rows = time.monotonic(), 0
+    for step in range(steps):
+        rows += learner.backward(range(len(text.learned)), Progress(step, 1, 1)).rows
         optimizer.step()
-    return steps * len(task.laws.rest) / (time.monotonic() - began)
-
-
-def _typed(head: torch.Tensor, options: HeadLearning) -> torch.Tensor:
-    return head if options.fp32 else head.bfloat16()
-
-
-def _backward(
-    network: Network, head: torch.Tensor, task: Task, levels: int, loss: LossName
-) -> list[float]:
-    """Add the slopes of a batch's losses to the weights'; return each level's mean loss."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=head.dtype == torch.bfloat16):
-        outputs = network.levels(task.batch, levels)
-    rows = len(task.laws.rest)
-    slopes, losses = [], []
-    for level, output in enumerate(outputs):
-        learned = learn(output.to(head.dtype), head, task.level(level), loss)
-        slopes.append(learned.slope.float() * (_DECAY_OF_LEVELS**level / rows))
-        losses.append(float(learned.loss.mean()))
-    torch.autograd.backward(outputs, slopes)
-    return losses
-
-
-def _packed(state: dict[str, object]) -> bytes:
-    return json.dumps(state, allow_nan=False).encode()
-
-
-def _unpacked(data: bytes) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads(data)
-    return state
+    return rows / (time.monotonic() - began)
 
 
 class _Trainer:
     """One training: its data, weights and state."""
 
-    def __init__(self, model: Model, folder: Path, options: HeadLearning) -> None:
-        self._model, self._options, self._folder = model, options, folder
-        self._home = head_state(folder)
-        self._home.mkdir(exist_ok=True)
-        self._state = self._recorded()
-        recipe = Shards(folder).recipe
-        if recipe.target != target_checksum(model):
-            what = f"The text in {folder} is of another target ({recipe.target_name})."
-            raise TrainingError(what, f"Capture text of {model.name} into another folder.")
-        self._recipe = recipe
-        self.weights = initial_weights(model, len(recipe.layers), options.seed)
+    def __init__(self, learner: Learner, folder: Path, options: Learning) -> None:
+        self.learner, self._options, self._folder = learner, options, folder
+        self._home = StateFolder(state_folder(folder, learner.name), options.kept())
+        self._state = self._home.recorded()
         self._best: Weights | None = None
-        moments = self._load()
-        for values in self.weights.values():
+        saved = self._home.load(learner.weights)
+        for values in learner.weights.values():
             values.requires_grad_()
         self._optimizer = torch.optim.AdamW(
-            self.weights.values(), lr=options.rate, betas=(0.9, 0.95), weight_decay=0.01
+            learner.weights.values(), lr=options.rate, betas=(0.9, 0.95), weight_decay=0.01
         )
-        self._restore(moments)
+        if saved:
+            self._state, moments, self._best = saved
+            self._restore(moments)
         self._begin_epoch()
 
     # ---- the steps
 
-    def steps(self) -> Iterator[HeadNews]:
+    def steps(self) -> Iterator[TrainingNews]:
         """Make steps until the end, yielding after each."""
         options, state = self._options, self._state
         began, learned_before = time.monotonic(), state.learned
         seconds_before = state.seconds
         looked: Measured | None = None
-        while state.learned < options.budget and state.worse < options.patience:
+        while not self._is_over:
             if state.batch == len(self._plan):
                 state.epoch, state.batch = state.epoch + 1, 0
                 self._begin_epoch()
-            loss = self._step(self._examples.task(self._plan[state.batch]))
+            loss = self._step().losses[0]
             state.batch += 1
             state.step += 1
             state.seconds = seconds_before + time.monotonic() - began
@@ -262,24 +133,33 @@ class _Trainer:
             if state.step % _SAVED_EVERY == 0 or is_last:
                 self.save()
             rate = (state.learned - learned_before) / max(time.monotonic() - began, 1e-9)
-            yield HeadNews(state.step, state.learned, options.budget, loss, rate, looked, is_look)
+            yield TrainingNews(
+                state.step, state.learned, options.budget, loss, rate, looked, is_look
+            )
 
-    def _step(self, task: Task) -> float:
+    @property
+    def _is_over(self) -> bool:
+        options, state = self._options, self._state
+        return state.learned >= options.budget or state.worse >= options.patience
+
+    def _step(self) -> Taught:
+        state = self._state
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate()
         self._optimizer.zero_grad()
-        losses = _backward(self._network, self._head, task, self._levels(), self._loss_name())
-        norm = torch.nn.utils.clip_grad_norm_(list(self.weights.values()), 0.5)
-        self._check_finite(*losses, float(norm))
+        progress = Progress(state.step, state.learned, self._options.budget)
+        taught = self.learner.backward(self._plan[state.batch], progress)
+        norm = torch.nn.utils.clip_grad_norm_(list(self.learner.weights.values()), 0.5)
+        self._check_finite(*taught.losses, float(norm))
         self._optimizer.step()
-        self._state.learned += len(task.laws.rest)
-        return losses[0]
+        state.learned += taught.rows
+        return taught
 
     def _check_finite(self, *numbers: float) -> None:
         if not all(map(math.isfinite, numbers)):
             raise TrainingError(
                 f"The numbers are no longer finite at step {self._state.step + 1}.",
-                f"The state of the last save is kept in {self._home}; lower the rate.",
+                f"The state of the last save is kept in {self._home.path}; lower the rate.",
             )
 
     def _rate(self) -> float:
@@ -287,16 +167,6 @@ class _Trainer:
         done = min(self._state.learned / self._options.budget, 1.0)
         rise = min((self._state.step + 1) / 30, 1.0)
         return self._options.rate * rise * (0.02 + 0.49 * (1 + math.cos(math.pi * done)))
-
-    def _is_early(self) -> bool:
-        return self._state.learned < self._options.cross_entropy * self._options.budget
-
-    def _loss_name(self) -> LossName:
-        return "ce" if self._is_early() else self._options.loss
-
-    def _levels(self) -> int:
-        """Deep guesses teach little before the first ones are any good."""
-        return min(self._options.levels, 2) if self._is_early() else self._options.levels
 
     # ---- the data
 
@@ -308,7 +178,7 @@ class _Trainer:
             if state.step:
                 self.save()
             else:
-                self._record()
+                self._home.record(state)
         taken = state.shards[state.epoch]
         if taken > len(shards.shards):
             what = f"Of {taken} shards in {self._folder}, {len(shards.shards)} are left."
@@ -318,120 +188,40 @@ class _Trainer:
         if not learned or not held_out:
             what = f"{self._folder} holds {shards.num_tokens} tokens, too few to learn from."
             raise TrainingError(what, "Capture more.")
-        weights = token_weights(learned, self._recipe.vocab_size)
-        self._captured = shards.num_tokens
-        self.tokens = choose_tokens(weights, min(self._options.vocabulary, len(weights)))
-        ids = ids_of(self.tokens, self._recipe.vocab_size)
-        self._examples = Examples(learned, ids, self._options.rows, self._options.seed)
-        self._plan = self._examples.plan(state.epoch)
-        self._held_out = held_out
-        watched = held_out[:_WATCHED]
-        self._watched = Examples(watched, ids, 1, 0).task(range(len(watched)))
-        frozen = Frozen.of(self._model, self.tokens)
-        self._network = Network(self.weights, frozen)
-        self._head = _typed(frozen.head, self._options)
+        self._text = Text(shards.recipe, learned, held_out, shards.num_tokens)
+        self._plan = batches(learned, self._options.rows, self._options.seed, state.epoch)
+        self.learner.take(self._text)
 
     def _look(self, loss: float) -> Measured:
-        measured = measure(
-            self._network, self._watched, self._options.levels, not self._options.fp32
-        )
+        measured = self.learner.measure()
         state = self._state
         self._check_finite(*measured.alpha, *measured.loss)
-        state.history.append(
-            {
-                "step": state.step,
-                "learned": state.learned,
-                "taught": loss,
-                **asdict(measured),
-            }
-        )
+        looked = {"step": state.step, "learned": state.learned, "taught": loss}
+        state.history.append({**looked, **asdict(measured)})
         score = sum(measured.alpha)
         if score > state.best:
             state.best, state.worse = score, 0
-            self._best = {name: w.detach().clone() for name, w in self.weights.items()}
+            weights = self.learner.weights.items()
+            self._best = {name: values.detach().clone() for name, values in weights}
         else:
             state.worse += 1
         return measured
 
-    # ---- the disk
+    # ---- the end
 
     def result(self) -> Trained:
         """Return the best weights so far."""
-        state = self._state
-        is_over = state.learned >= self._options.budget or state.worse >= self._options.patience
-        weights = self._best or {name: w.detach() for name, w in self.weights.items()}
-        return Trained(
-            weights,
-            self.tokens,
-            self._recipe.layers,
-            self._network.frozen,
-            self._held_out,
-            state.history,
-            state.learned,
-            self._captured,
-            state.seconds,
-            is_over,
-        )
+        state, last = self._state, self.learner.weights
+        weights = self._best or {name: values.detach() for name, values in last.items()}
+        history, learned, seconds = state.history, state.learned, state.seconds
+        return Trained(self.learner, weights, self._text, history, learned, seconds, self._is_over)
 
     def save(self) -> None:
         """Write the state; a kill leaves this or the one before."""
-        tensors = {f"weight.{name}": values.detach() for name, values in self.weights.items()}
-        for name, values in self.weights.items():
-            for moment in ("exp_avg", "exp_avg_sq"):
-                tensors[f"{moment}.{name}"] = self._optimizer.state[values][moment]
-        tensors |= {f"best.{name}": values for name, values in (self._best or {}).items()}
-        state = asdict(self._state)
-        # One file holds it all: two would not be replaced at once.
-        packed = torch.from_numpy(np.frombuffer(_packed(state), np.uint8).copy())
-        tensors["state"] = packed
-        written_whole(self._home / "state.safetensors", lambda path: save_file(tensors, path))
-
-    def _record(self) -> None:
-        record = {"options": self._kept_options(), "shards": self._state.shards}
-        write_record(self._home / "training.json", record)
-
-    def _kept_options(self) -> dict[str, object]:
-        """What must not change between two runs of one training.
-
-        The budget may: a larger one goes on from what was learned.
-        """
-        free = {"folder", "threads", "plot", "budget", "patience", "weights"}
-        return self._options.model_dump(exclude=free)
-
-    def _recorded(self) -> _State:
-        try:
-            record = read_record(self._home / "training.json")
-        except ModelFileError as error:
-            raise TrainingError(error.what, f"Delete {self._home} to begin anew.") from None
-        if record is None:
-            return _State()
-        options: Any = record["options"]
-        if {**options, **self._kept_options()} != options:
-            what = f"{self._home} holds a training with other options: {record['options']}."
-            raise TrainingError(what, "Give the same, or delete that folder to begin anew.")
-        return _State(shards=list(record["shards"]))  # type: ignore[call-overload]
-
-    def _load(self) -> Weights:
-        """Take weights and state from the last save, and return the optimizer's moments."""
-        path = self._home / "state.safetensors"
-        if not path.exists():
-            return {}
-        try:
-            tensors = load_file(path)
-            self._state = _State(**_unpacked(tensors.pop("state").numpy().tobytes()))
-            for name, values in self.weights.items():
-                values.copy_(tensors[f"weight.{name}"])
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            what = f"The state {path} is damaged: {error}."
-            raise TrainingError(what, "Delete it to begin anew.") from None
-        best = {n.removeprefix("best."): v for n, v in tensors.items() if n.startswith("best.")}
-        self._best = best or None
-        return tensors
+        self._home.save(self._state, self.learner.weights, self._optimizer, self._best)
 
     def _restore(self, moments: Weights) -> None:
-        if not moments:
-            return
-        for name, values in self.weights.items():
+        for name, values in self.learner.weights.items():
             self._optimizer.state[values] = {
                 "step": torch.tensor(float(self._state.step)),
                 "exp_avg": moments[f"exp_avg.{name}"],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from forerun.config import Options, PathText, Real, Whole
 
-__all__ = ["Capturing", "HeadLearning", "Hours"]
+__all__ = ["Capturing", "HeadLearning", "Hours", "Learning", "LevelLearning"]
 
 
 class Capturing(Options):
@@ -52,18 +52,15 @@ class Capturing(Options):
     )
 
 
-class HeadLearning(Options):
-    """How `train head` learns from captured text."""
+class Learning(Options):
+    """How a drafter of any kind learns from captured text."""
+
+    FREE: ClassVar[frozenset[str]] = frozenset({"folder", "budget", "patience", "plot", "threads"})
+    """What may change between two runs of one training: a larger budget goes on."""
 
     folder: PathText = Field("forerun-train", description="Where `train capture` wrote.")
     budget: Whole = Field(
         2_000_000, ge=1, description="Tokens of answers to learn from, repeats counted."
-    )
-    vocabulary: Whole = Field(
-        8192, ge=2, description="The draft's vocabulary: so many of the target's most used tokens."
-    )
-    levels: Whole = Field(
-        3, ge=1, le=8, description="Guesses in a row that it learns to make of its own outputs."
     )
     loss: Literal["ce", "lk", "log-alpha", "tv"] = Field(
         "lk", description="The loss after the first part, which is soft cross-entropy."
@@ -81,11 +78,6 @@ class HeadLearning(Options):
     plot: PathText | None = Field(
         None, description="Draw held-out acceptance into this file, such as head.svg or head.png."
     )
-    weights: Literal["Q4_1", "Q8_0"] = Field(
-        "Q4_1",
-        description="Type of the matrices in the head's file. In Q4_1 it has the vocabulary's rows "
-        "of the target's head as well, and a pass of it reads little more than half as much.",
-    )
     fp32: bool = Field(
         False, description="Multiply in float32; else in bfloat16, while weights stay in float32."
     )
@@ -93,6 +85,30 @@ class HeadLearning(Options):
     threads: Whole | None = Field(
         None, ge=1, le=256, description="Threads to compute with; by default what torch takes."
     )
+
+    def kept(self) -> dict[str, object]:
+        """Return what must not change between two runs of one training."""
+        return self.model_dump(exclude=set(self.FREE))
+
+
+class LevelLearning(Learning):
+    """How a drafter learns that guesses over a vocabulary of its own."""
+
+    FREE: ClassVar[frozenset[str]] = Learning.FREE | {"weights"}
+
+    vocabulary: Whole = Field(
+        8192, ge=2, description="The draft's vocabulary: so many of the target's most used tokens."
+    )
+    levels: Whole = Field(3, ge=1, le=8, description="Guesses in a row that it learns to make.")
+    weights: Literal["Q4_1", "Q8_0"] = Field(
+        "Q4_1",
+        description="Type of the matrices in its file. In Q4_1 it has the vocabulary's rows "
+        "of the target's head as well, and a pass of it reads little more than half as much.",
+    )
+
+
+class HeadLearning(LevelLearning):
+    """How `train head` learns: from its own outputs as well, level by level."""
 
 
 class Hours(Options):

@@ -16,6 +16,8 @@ from forerun.models.model import Model
 from forerun.targets.protocol import Target
 from forerun.train.capture import capture_rate, recipe_of
 from forerun.train.folder import read_record, write_record
+from forerun.train.head_learner import HeadLearner
+from forerun.train.learner import Text
 from forerun.train.loop import learning_rate
 from forerun.train.options import Capturing, HeadLearning, Hours
 from forerun.train.shards import Conversation, Recipe
@@ -75,7 +77,9 @@ def plan_for(model: Model, target: Target, options: Hours) -> Plan:
     seconds = options.hours * 3600
     captured = capture_rate(model, target, Capturing(), _PROBED)
     recipe = recipe_of(model, Capturing(), [])
-    learned = learning_rate(model, HeadLearning(), _random_text(recipe), _PROBED)
+    learning = HeadLearning(threads=options.threads)
+    learner = HeadLearner(model, target, recipe, learning)
+    learned = learning_rate(learner, _random_text(recipe), learning, _PROBED)
     tokens = min(int(_TO_CAPTURE * seconds * captured), _MOST_TEXT)
     left = seconds * (1 - 0.1) - tokens / captured
     plan = Plan(options.hours, max(tokens, 2000), max(int(left * learned), 1000))
@@ -84,11 +88,11 @@ def plan_for(model: Model, target: Target, options: Hours) -> Plan:
     return plan
 
 
-def _random_text(recipe: Recipe) -> list[Conversation]:
+def _random_text(recipe: Recipe) -> Text:
     """Text of a usual length that says nothing: a step takes as long on it as on any."""
     random, length = np.random.default_rng(0), 256
     width = len(recipe.layers) * recipe.width
-    return [
+    conversations = [
         Conversation(
             number=number,
             temperature=1.0,
@@ -101,3 +105,4 @@ def _random_text(recipe: Recipe) -> list[Conversation]:
         )
         for number in range(2)
     ]
+    return Text(recipe, conversations, conversations, 2 * length)

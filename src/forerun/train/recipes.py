@@ -1,4 +1,4 @@
-"""From captured text to a file that drafts, one function a kind of drafter."""
+"""From captured text to a file that drafts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forerun.errors import StartError
 from forerun.models.model import Model
 from forerun.targets.protocol import Target
 from forerun.train.folder import working_folder, write_record
-from forerun.train.options import Capturing, HeadLearning, Hours
+from forerun.train.options import Capturing, HeadLearning, Hours, Learning
 
 try:
     import torch  # noqa: F401
@@ -20,39 +20,53 @@ except ImportError as error:
     ) from None
 
 from forerun.train.capture import CaptureNews, capture
-from forerun.train.export import export_head
-from forerun.train.loop import HeadNews, head_state, train_head
+from forerun.train.kinds import KINDS
+from forerun.train.learner import Learner, TrainingNews
+from forerun.train.loop import state_folder, train
 from forerun.train.plan import plan_for
-from forerun.train.shards import Shards
+from forerun.train.shards import Recipe, Shards
 
-__all__ = ["head_for_hours", "head_from", "speculators"]
+__all__ = ["head_for_hours", "learned_from", "speculators"]
 
 
-def head_from(
+def learned_from(
+    kind: str,
     model: Model,
     target: Target,
-    folder: Path,
-    options: HeadLearning,
+    options: Learning,
     *,
-    report: Callable[[HeadNews], None],
+    report: Callable[[TrainingNews], None],
     is_over: Callable[[], bool],
 ) -> dict[str, object] | None:
-    """Train a head on a folder's text, and write `head.gguf` and its card, `head.json`, there.
+    """Train a drafter on a folder's text, and write its files and its card, `KIND.json`, there.
+
+    Args:
+        kind: One of `KINDS`.
+        model: The target.
+        target: Its passes.
+        options: How to train, and in which folder.
+        report: Told how far it is after each step.
+        is_over: Asked between steps whether to end early; the same call goes on.
 
     Returns:
         The card, or None if it ended early: then nothing is written but the training's state.
 
     Raises:
-        TrainingError: As `train_head`; or another works in the folder.
-        ModelFileError: The head's file can't be written.
+        TrainingError: As `train`; or another works in the folder.
+        ModelFileError: A file can't be written.
     """
-    recipe = Shards(folder).recipe
-    with working_folder(head_state(folder)):
-        trained = train_head(model, folder, options, report=report, is_over=is_over)
+    folder = Path(options.folder)
+    Shards(folder)  # whose lack is told before a folder is made
+
+    def make(recipe: Recipe) -> Learner:
+        return KINDS[kind](model, target, recipe, options)
+
+    with working_folder(state_folder(folder, kind)):
+        trained = train(make, folder, options, report=report, is_over=is_over)
         if not trained.is_over:
             return None
-        card = export_head(trained, model, target, recipe, options, folder / "head.gguf")
-        write_record(folder / "head.json", {**card, "history": list(trained.history)})
+        card = trained.learner.export(trained, folder)
+        write_record(folder / f"{kind}.json", {**card, "history": list(trained.history)})
     return card
 
 
@@ -63,7 +77,7 @@ def head_for_hours(
     *,
     told: Callable[[str], None],
     captured: Callable[[CaptureNews], None],
-    learned: Callable[[HeadNews], None],
+    learned: Callable[[TrainingNews], None],
     is_over: Callable[[], bool],
 ) -> dict[str, object] | None:
     """Capture, train and export within some hours; return the card, or None if it ended early.
@@ -78,7 +92,7 @@ def head_for_hours(
         is_over: Asked between passes and steps whether to end early; the same call goes on.
 
     Raises:
-        TrainingError: As `capture` and `train_head`.
+        TrainingError: As `capture` and `train`.
     """
     folder = Path(options.folder)
     plan = plan_for(model, target, options)
@@ -90,7 +104,7 @@ def head_for_hours(
     learning = HeadLearning(
         budget=plan.budget, folder=options.folder, seed=options.seed, threads=options.threads
     )
-    return head_from(model, target, folder, learning, report=learned, is_over=is_over)
+    return learned_from("head", model, target, learning, report=learned, is_over=is_over)
 
 
 def speculators() -> ModuleType:

@@ -1,0 +1,15 @@
+"""The kinds of drafter that learn, one line each; what is listed here is tested as all are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from forerun.train.head_learner import HeadLearner
+from forerun.train.learner import Learner
+
+__all__ = ["KINDS"]
+
+KINDS: Mapping[str, Callable[..., Learner]] = {
+    "head": HeadLearner,
+}
+"""By name; each is made of the target, its passes, the text's recipe and its own options."""
