@@ -13,7 +13,6 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from numbers import Integral
 from typing import Any, Never
 from weakref import WeakValueDictionary
@@ -44,14 +43,12 @@ from forerun.errors import (
 from forerun.events import Event, LoadProgress, Result, Stats, TokenEvent
 from forerun.fork_lock import fork_lock
 from forerun.models.chat_prompt import chat_tokens
-from forerun.models.head_file import HeadFile
 from forerun.models.model import Model, load_model
 from forerun.models.pull import cache_folder
-from forerun.models.shipped_head import shipped_head
 from forerun.native import use_instructions
-from forerun.targets.head import Head
+from forerun.targets.heads_at_hand import HeadsAtHand
 from forerun.targets.protocol import Target
-from forerun.targets.table import OpenedTarget, open_head, open_target
+from forerun.targets.table import OpenedTarget, open_target
 
 __all__ = ["LanguageModel", "Prompt", "Stream", "load"]
 
@@ -116,7 +113,14 @@ class LanguageModel:
         self._store = Store(self.loading.store_tokens)
         self.corpus = self._fill_store(progress)
         self._draft_target: Target | None = None
-        self._head: Head | None = None
+        kv_bits = self.loading.kv_bits
+        self._heads = HeadsAtHand(
+            model,
+            self.target,
+            self.loading.head,
+            force=self.loading.force_head,
+            kv_bits=None if kv_bits is None else int(kv_bits),
+        )
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
         control = Control(self.target, self._pass_costs)
@@ -352,8 +356,8 @@ class LanguageModel:
         return tokens
 
     def _drafter(self, spec: str) -> Drafter | None:
-        has_head = spec.strip() == "auto" and self._head_file is not None
-        names = drafter_names(spec, self._own_drafters, has_head=has_head)
+        head_kind = self._heads.kind if spec.strip() == "auto" else ""
+        names = drafter_names(spec, self._own_drafters, head_kind=head_kind)
         if names not in self._drafters:
             script = self.loading.script
             kit = DrafterKit(
@@ -364,8 +368,9 @@ class LanguageModel:
                 target=self.target,
                 draft_layers=self.loading.draft_layers,
                 store=self._store if self.loading.store_tokens else None,
-                has_head=has_head,
-                open_head=self._open_head,
+                head_kind=head_kind,
+                open_head=self._heads.head,
+                open_readout=self._heads.readout,
             )
             self._drafters[names] = make_drafter(spec, kit, self._own_drafters)
         return self._drafters[names]
@@ -406,30 +411,6 @@ class LanguageModel:
         # A shorter one's drafts end where its context does; decoding goes on.
         context = min(self.target.context_length, model.architecture.context_length)
         return self._open_target(model, context).target
-
-    @cached_property
-    def _head_file(self) -> HeadFile | None:
-        """The head that was named, or the one that comes with Forerun for this model."""
-        named = self.loading.head
-        return shipped_head(self.model) if named is None else HeadFile.open(named)
-
-    def _open_head(self) -> Head:
-        """Return the head, opened once."""
-        if self._head is None:
-            head, kv_bits = self._head_file, self.loading.kv_bits
-            if head is None:
-                raise OptionError(
-                    f"Drafter 'eagle' needs a head, and none comes with {self.model.name}.",
-                    "Name the file of one that was learned from this model: head, or --head.",
-                )
-            self._head = open_head(
-                head,
-                self.model,
-                self.target,
-                kv_bits=None if kv_bits is None else int(kv_bits),
-                force=self.loading.force_head,
-            )
-        return self._head
 
     def _open_target(
         self,

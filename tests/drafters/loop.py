@@ -21,6 +21,7 @@ from forerun.drafters.store import Store
 from forerun.drafters.table import DrafterKit, make_drafter
 from forerun.targets.toy import ToyTarget
 from forerun.targets.toy_head import ToyHead
+from forerun.targets.toy_readout import ToyReadout
 
 __all__ = [
     "Branching",
@@ -183,6 +184,7 @@ def make(
     draft_model = ToyTarget.random(vocab_size, 1, 99)
     target = engines_target(vocab_size)
     head = ToyHead(draft_model, range(1, vocab_size))  # it lacks a token
+    readout = ToyReadout(target, range(1, vocab_size))
     kit = DrafterKit(
         vocab_size,
         lambda: draft_model,
@@ -190,6 +192,7 @@ def make(
         target=target,
         store=store,
         open_head=lambda: head,
+        open_readout=lambda _: readout,
     )
     drafter = make_drafter(spec, kit)
     assert drafter is not None

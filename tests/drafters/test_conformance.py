@@ -27,6 +27,7 @@ WITH_A_LAW = [
     "model",
     "early_exit",
     "eagle",
+    "medusa",
 ]  # the others only ever propose points
 V = 5
 TARGET = ToyTarget.random(V, 2, 1)

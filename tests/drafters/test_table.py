@@ -9,11 +9,12 @@ import pytest
 
 from drafters.loop import Text, make
 from forerun.drafters.protocol import Drafter
-from forerun.drafters.table import AUTO, AUTO_WITH_HEAD, DRAFTERS, DrafterKit, make_drafter
+from forerun.drafters.table import AUTO, DRAFTERS, DrafterKit, make_drafter
 from forerun.errors import OptionError
 from forerun.targets.protocol import Target
 from forerun.targets.toy import ToyTarget
 from forerun.targets.toy_head import ToyHead
+from forerun.targets.toy_readout import ToyReadout
 
 TARGET = ToyTarget.random(6, 1, 1)
 
@@ -22,7 +23,13 @@ def no_model() -> Target:
     raise AssertionError("only drafter model opens the draft model")
 
 
-KIT = DrafterKit(6, no_model, target=ToyTarget.random(6, 2, 1), open_head=lambda: ToyHead(TARGET))
+KIT = DrafterKit(
+    6,
+    no_model,
+    target=ToyTarget.random(6, 2, 1),
+    open_head=lambda: ToyHead(TARGET),
+    open_readout=lambda _: ToyReadout(TARGET),
+)
 
 
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "model"])
@@ -39,16 +46,17 @@ def test_none_is_none_and_auto_is_a_drafter() -> None:
     auto = make_drafter("auto", KIT)
     assert auto is not None
     assert auto.name == AUTO
-    learned = make_drafter("auto", replace(KIT, has_head=True))
-    assert learned is not None
-    assert learned.name == AUTO_WITH_HEAD
+    for kind, drafter in (("eagle3", "eagle"), ("medusa", "medusa")):
+        learned = make_drafter("auto", replace(KIT, head_kind=kind))
+        assert learned is not None
+        assert learned.name == f"{AUTO},{drafter}"
 
 
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
         ("sufix", "Did you mean 'suffix'"),
-        ("zebra9000", "There are bigram, eagle, early_exit, lookup"),
+        ("zebra9000", "There are bigram, eagle, early_exit, lookup, medusa"),
         ("", "no drafter ''"),
         ("lookup,,suffix", "no drafter ''"),
         ("lookup,bigram,lookup", "'lookup' is named 2 times"),

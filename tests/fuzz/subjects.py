@@ -20,8 +20,10 @@ from forerun.models.head_file import HeadFile
 from forerun.models.model import load_model
 from forerun.targets.head import Head
 from forerun.targets.native_head import NativeHead
+from forerun.targets.native_readout import NativeReadout
 from forerun.targets.protocol import Row
 from forerun.targets.reference_head import ReferenceHead
+from forerun.targets.reference_readout import ReferenceReadout
 from fuzz.folder_mutations import mutate_folder
 from fuzz.gguf_mutations import mutate_gguf
 from models.random_head import random_head
@@ -60,6 +62,15 @@ def _try_head(path: Path) -> None:
     """
     model, head = load_model(path.parent / "model.gguf"), HeadFile.open(path)
     refusals: list[ForerunError] = []
+    if head.kind != "eagle3":
+        for readout in (NativeReadout, ReferenceReadout):
+            try:
+                readout(head, model).read(np.ones((2, head.shape.width), dtype=np.float32))
+            except ForerunError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+        return
     for kind in (NativeHead, ReferenceHead):
         try:
             _draft(kind(head, model))
@@ -118,6 +129,9 @@ def _head_examples() -> list[Files]:
             model = replace(load_model(tiny.write(folder / "model.gguf")), name="tiny")
             own = {"has_own_head": kind == "Q4_0", "layers": (0, 1)}
             random_head(folder / "head.gguf", model, kind=kind, **own)
+            examples.append({file.name: file.read_bytes() for file in folder.iterdir()})
+        for of in ("medusa", "exit"):
+            random_head(folder / "head.gguf", model, kind="F16", of=of)
             examples.append({file.name: file.read_bytes() for file in folder.iterdir()})
         return examples
 

@@ -22,7 +22,7 @@ from forerun.errors import (
 from forerun.models.head_file import HEAD, HeadFacts, HeadFile, write_head
 from forerun.models.model import Model, load_model
 from forerun.models.target_checksum import target_checksum
-from models.random_head import random_facts, random_head, random_tensors, shape_for
+from models.random_head import random_facts, random_head, random_tensors, shape_for, shape_of
 from models.tiny_folder import TinyFolder
 from models.tiny_gguf import Tiny
 
@@ -35,6 +35,58 @@ def model(tmp_path: Path) -> Model:
 @pytest.fixture
 def facts(model: Model) -> HeadFacts:
     return random_facts(model)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "exit"])
+@pytest.mark.parametrize("own", [(), (HEAD,), ("0.1.weight", "1.1.weight", "2.1.weight")])
+def test_other_kinds_come_back(
+    tmp_path: Path, model: Model, kind: str, own: tuple[str, ...]
+) -> None:
+    """With the target's rows or their own; parallel heads may have some each."""
+    facts, shape = random_facts(model, of=kind), shape_of(kind, model)
+    tensors = random_tensors(shape, facts)
+    tensors |= dict.fromkeys(own, np.ones((48, 32), np.float32))
+    path = tmp_path / "head.gguf"
+    if kind == "exit" and len(own) > 1:
+        with pytest.raises(UnsupportedModelError, match=r"'0\.1\.weight', which a head lacks"):
+            write_head(path, tensors, facts)
+        return
+    write_head(path, tensors, facts, "F32")
+    head = HeadFile.open(path)
+    assert (head.kind, head.shape, head.own_heads) == (kind, shape, own)
+    assert head.facts.layers == ((4,) if kind == "medusa" else (1,))
+    for name, values in tensors.items():
+        np.testing.assert_array_equal(head.file.tensor(name), values)
+    head.check_target(model)
+    head.check_kind("eagle3", kind)
+    with pytest.raises(OptionError, match=f"of kind '{kind}', not eagle3"):
+        head.check_kind("eagle3")
+    other = load_model(Tiny(width=64, layers=4).write(tmp_path / "wide.gguf"))
+    with pytest.raises(OtherTargetError, match="its width is 32, not 64"):
+        head.check_target(other, force=True)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "exit"])
+def test_other_kinds_are_checked_as_heads_are(tmp_path: Path, model: Model, kind: str) -> None:
+    """A tensor that is missing, of another shape or unknown; a kind that is none; two layers."""
+    facts, path = random_facts(model, of=kind), tmp_path / "head.gguf"
+    tensors = random_tensors(shape_of(kind, model), facts)
+    for name, values in tensors.items():
+        rest = {other: each for other, each in tensors.items() if other != name}
+        # Without its first product, the last of parallel heads is none that anybody counts.
+        with pytest.raises((ModelFileError, UnsupportedModelError), match=r"lacks"):
+            write_head(path, rest, facts)
+        with pytest.raises(ModelFileError, match=r"is \(.*\), not \("):
+            write_head(path, {**tensors, name: np.zeros((*values.shape, 1), np.float32)}, facts)
+    with pytest.raises(UnsupportedModelError, match=r"'fc\.weight', which a head lacks"):
+        write_head(path, {**tensors, "fc.weight": np.zeros((32, 32), np.float32)}, facts)
+    with pytest.raises(ModelFileError, match=r"\(9, 32\), not \(48, 32\)"):
+        write_head(path, {**tensors, HEAD: np.zeros((9, 32), np.float32)}, facts)
+    with pytest.raises(ModelFileError, match="names 2 layers; kind"):
+        write_head(path, tensors, facts._replace(layers=(1, 2)))
+    with pytest.raises(ModelFileError, match="is no head: its architecture is 'forerun-hydra'"):
+        write_head(path, tensors, facts._replace(kind="hydra"))
+    assert not path.exists()
 
 
 def write(path: Path, model: Model, facts: HeadFacts, **tensors: Any) -> HeadFile:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.audit.heads import random_head
+from forerun.audit.heads import random_head, random_readout
 from forerun.audit.identity import CHOSEN, ENDINGS, Cell, Stage, exact_cells, grid
 from forerun.audit.worlds import Letters
 from forerun.core.noise import Noise
@@ -17,11 +17,11 @@ from forerun.drafters.store import Store
 from forerun.drafters.table import DRAFTERS, DrafterKit, make_drafter
 from forerun.engine.request import Request
 from forerun.models.model import Model
-from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 from forerun.targets.table import open_target
 from forerun.targets.toy import ToyTarget
 from forerun.targets.toy_head import ToyHead
+from forerun.targets.toy_readout import ToyReadout
 
 __all__ = [
     "MERGED",
@@ -52,7 +52,7 @@ PROMPTS = (
 """What a real model goes on with: texts that drafters have something to copy from."""
 
 _MIXED = "lookup,bigram,random"  # the first that has a guess drafts
-MERGED = "prediction,suffix,recycle,bigram,lookup,eagle"  # all guess at each place
+MERGED = "prediction,suffix,recycle,bigram,lookup,eagle,medusa"  # all guess at each place
 
 
 def drafters_of(kit: DrafterKit) -> Callable[[str], Drafter | None]:
@@ -65,19 +65,6 @@ def drafters_of(kit: DrafterKit) -> Callable[[str], Drafter | None]:
         return made[spec]
 
     return drafter_for
-
-
-def _kit(
-    target: Target, open_draft_model: Callable[[], Target], open_head: Callable[[], Head]
-) -> DrafterKit:
-    """Return what a stage's drafters are made from: later texts may guess from earlier ones."""
-    return DrafterKit(
-        target.vocab_size,
-        open_draft_model,
-        target=target,
-        store=Store(_KEPT),
-        open_head=open_head,
-    )
 
 
 def toy_stage(seed: int = 0, *, max_tokens: int = 45) -> Stage:
@@ -131,7 +118,14 @@ def _toy_stage(
 ) -> Stage:
     target, guesser = toys
     head = ToyHead(guesser, range(1, target.vocab_size))  # a token is not in its vocabulary
-    kit = DrafterKit(target.vocab_size, lambda: guesser, target=target, open_head=lambda: head)
+    readout = ToyReadout(target, range(1, target.vocab_size))
+    kit = DrafterKit(
+        target.vocab_size,
+        lambda: guesser,
+        target=target,
+        open_head=lambda: head,
+        open_readout=lambda _: readout,
+    )
     return Stage(
         name=name,
         target=target,
@@ -212,10 +206,18 @@ def _stage_of(model: Model, max_tokens: int, prompts: Sequence[tuple[int, ...]])
     def open_draft_model() -> Target:
         return open_target("auto", model.cut(layers)).target
 
+    kit = DrafterKit(
+        target.vocab_size,
+        open_draft_model,
+        target=target,
+        store=Store(_KEPT),  # later texts may guess from earlier ones
+        open_head=lambda: random_head(model, target),
+        open_readout=lambda kind: random_readout(kind, model, target),
+    )
     return Stage(
         name=model.name,
         target=target,
-        drafter_for=drafters_of(_kit(target, open_draft_model, lambda: random_head(model, target))),
+        drafter_for=drafters_of(kit),
         decoder=lambda tokens: model.tokenizer.detokenizer(after=tokens),
         prompts=prompts,
         max_tokens=max_tokens,

@@ -26,7 +26,7 @@ from forerun.cli.options import default_of, flag_of, group_of, metavar_of, varia
 from forerun.cli.python_reference import python_page
 from forerun.config import Generation, Loading, Options, Racing, Timing
 from forerun.core.rules import RULES
-from forerun.drafters.table import AUTO, AUTO_WITH_HEAD, DRAFTERS
+from forerun.drafters.table import AUTO, DRAFTERS
 from forerun.train.options import Capturing, HeadLearning, Hours
 
 __all__ = ["FOLDER", "pages", "write"]
@@ -190,10 +190,10 @@ def _events() -> Iterator[str]:
 
 def _drafters_and_rules() -> Iterator[str]:
     yield from ("# Drafters and rules", "", "## Drafters", "")
-    yield f"`auto` is `{AUTO}`, and `{AUTO_WITH_HEAD}` where there is a head; `none` writes"
-    yield "plainly. Several names joined by commas draft together: at each place all are asked, and"
-    yield "the draft is grown from all that they guess. If one of them can't be asked place by"
-    yield "place (`model`, `random`, `scripted`), the first that has a guess drafts."
+    yield f"`auto` is `{AUTO}`, and where there is a head, the drafter of its kind as well; `none`"
+    yield "writes plainly. Several names joined by commas draft together: at each place all are"
+    yield "asked, and the draft is grown from all that they guess. If one of them can't be asked"
+    yield "place by place (`model`, `random`, `scripted`), the first that has a guess drafts."
     for name, home in DRAFTERS.items():
         module = importlib.import_module(home.partition(":")[0])
         yield from ("", f"### {name}", "", inspect.getdoc(module) or "")

@@ -16,10 +16,12 @@ from forerun.drafters.mix import Mix
 from forerun.drafters.protocol import Drafter, Guesser
 from forerun.drafters.store import Store
 from forerun.errors import OptionError
+from forerun.models.head_shapes import EAGLE, MEDUSA
 from forerun.targets.head import Head
 from forerun.targets.protocol import Target
+from forerun.targets.readout import Readout
 
-__all__ = ["AUTO", "AUTO_WITH_HEAD", "DRAFTERS", "DrafterKit", "drafter_names", "make_drafter"]
+__all__ = ["AUTO", "DRAFTERS", "OF_HEAD", "DrafterKit", "drafter_names", "make_drafter"]
 
 DRAFTERS: dict[str, str] = {
     "suffix": "forerun.drafters.suffix:Suffix",
@@ -30,17 +32,23 @@ DRAFTERS: dict[str, str] = {
     "model": "forerun.drafters.model:Model",
     "early_exit": "forerun.drafters.early_exit:EarlyExit",
     "eagle": "forerun.drafters.eagle:Eagle",
+    "medusa": "forerun.drafters.medusa:Medusa",
     "scripted": "forerun.drafters.scripted:Scripted",
     "random": "forerun.drafters.random:Random",
 }
 
 AUTO = "prediction,suffix"
-AUTO_WITH_HEAD = f"{AUTO},eagle"
-"""What `auto` is where there is a head learned from the target."""
+OF_HEAD = {EAGLE: "eagle", MEDUSA: "medusa"}
+"""The drafter of each kind of learned head; `auto` asks it, too, where there is such a head."""
 
 
 def _no_head() -> Head:
     raise OptionError("Drafter 'eagle' needs a head, and there is none.", "Give one.")
+
+
+def _no_readout(kind: str) -> Readout:
+    what = f"Drafter {OF_HEAD[kind]!r} needs a head of kind {kind!r}, and there is none."
+    raise OptionError(what, "Give one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +62,9 @@ class DrafterKit:
         threads: How many may look at the rows of a pass.
         target: The one that drafter `early_exit` runs the first layers of.
         draft_layers: So many of them; None is a quarter.
-        has_head: Whether there is one; then `auto` asks it, too.
+        head_kind: Of the learned head that there is, or empty; `auto` asks it, too.
         open_head: Returns the head behind drafter `eagle`; may raise.
+        open_readout: Returns the one of a kind, `medusa` or `exit`; may raise.
         store: Where drafters keep what outlives a text; None keeps nothing.
     """
 
@@ -65,8 +74,9 @@ class DrafterKit:
     threads: int = 1
     target: Target | None = None
     draft_layers: int | None = None
-    has_head: bool = False
+    head_kind: str = ""
     open_head: Callable[[], Head] = _no_head
+    open_readout: Callable[[str], Readout] = _no_readout
     store: Store | None = None
 
 
@@ -86,7 +96,7 @@ def make_drafter(
         VocabularyError: The draft model has another vocabulary than the target.
         CapabilityError: The target can't do what the drafter needs.
     """
-    names = drafter_names(spec, own, has_head=kit.has_head)
+    names = drafter_names(spec, own, head_kind=kit.head_kind)
     drafters = [own[name] if name in own else _load(name)(kit) for name in names]
     if len(drafters) < 2:
         return next(iter(drafters), None)
@@ -94,22 +104,20 @@ def make_drafter(
     return Mix(guessers) if len(guessers) == len(drafters) else First(drafters)
 
 
-def drafter_names(
-    spec: str, own: Collection[str] = (), *, has_head: bool = False
-) -> tuple[str, ...]:
+def drafter_names(spec: str, own: Collection[str] = (), *, head_kind: str = "") -> tuple[str, ...]:
     """Return the names in `spec`, "auto" resolved; equal for two spellings of the same drafter.
 
     Args:
         spec: As for `make_drafter`.
         own: Names of the user's drafters.
-        has_head: Whether there is a head learned from the target, for "auto" to ask.
+        head_kind: Of the head learned from the target, for "auto" to ask; empty if there is none.
 
     Raises:
         OptionError: A name is unknown, empty or repeated.
     """
     if spec.strip() == "none":
         return ()
-    auto = AUTO_WITH_HEAD if has_head else AUTO
+    auto = f"{AUTO},{OF_HEAD[head_kind]}" if head_kind else AUTO
     named = auto if spec.strip() == "auto" else spec
     names = [name.strip() for name in named.split(",")]
     for name in names:

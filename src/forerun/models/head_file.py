@@ -1,8 +1,8 @@
-"""A head in a GGUF file: one decoder layer, learned from a target, that guesses what it will write.
+"""A head in a GGUF file: a small network, learned from a target, that guesses what it will write.
 
-The network is that of EAGLE-3 (Li et al. 2025), and its tensors have the names that the format
-`speculators` gives them; `docs/explain/head.md` says what it computes. The target's embedding is
-not in the file, nor is the head over the vocabulary unless it is the file's own.
+`models.head_shapes` has the kinds of heads, `docs/explain/head.md` what each computes. Tensors are
+named as other engines name them. The target's embedding is not in the file, nor is the head over
+the vocabulary unless it is the file's own.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from forerun.errors import ModelFileError, OptionError, OtherTargetError, UnsupportedModelError
 from forerun.models.gguf_file import GGUFFile
+from forerun.models.head_shapes import EAGLE, EXIT, HEAD, MEDUSA, SHAPES, HeadShape, Shape
 from forerun.models.model import Model
 from forerun.models.plain_file import parse_json
 from forerun.models.target_checksum import target_checksum
@@ -34,14 +35,12 @@ __all__ = ["HEAD", "VERSION", "HeadFacts", "HeadFile", "HeadShape", "write_head"
 Array = NDArray[np.float32]
 
 VERSION = 1
-HEAD = "lm_head.weight"
-"""The tensor that a file may have or lack: without it, the target's own head is used."""
-
-_KIND = "forerun-eagle3"
+_ARCHITECTURE = "forerun-"  # before the kind
 _PREFIX = "forerun.head."
 _MOST_LAYERS = 16
 _MOST_CARD = 1 << 20
 _AWAY = "Name a head that `forerun train` wrote, or train it again."
+_OF_ONE_LAYER = (MEDUSA, EXIT)
 _FIT = "Train a head for this target, or name the target that the head was trained for."
 
 
@@ -51,9 +50,11 @@ class HeadFacts(NamedTuple):
     Attributes:
         target: Checksum of the target, as `target_checksum` tells it.
         target_name: What the target was called.
-        layers: The target's layers whose hidden states are the features, ascending.
+        layers: The target's layers whose hidden states are the features, ascending: several for
+            kind `eagle3`, for the others one.
         tokens: The draft vocabulary: the target's id of each draft id, ascending, int64 [R].
         card: How the head was made and what it is worth: an object of JSON.
+        kind: Of head: a key of `SHAPES`.
     """
 
     target: str
@@ -61,40 +62,7 @@ class HeadFacts(NamedTuple):
     layers: tuple[int, ...]
     tokens: NDArray[np.int64]
     card: Mapping[str, object]
-
-
-class HeadShape(NamedTuple):
-    """A head's sizes.
-
-    Attributes:
-        width: Of the residual stream, as the target's.
-        query_width: All query heads' components.
-        kv_width: All key heads' components, and all value heads'.
-        inner_width: Of the feed-forward.
-    """
-
-    width: int
-    query_width: int
-    kv_width: int
-    inner_width: int
-
-    def tensors(self, layers: int) -> dict[str, tuple[int, ...]]:
-        """Return name and shape of every tensor but `HEAD`, for features of so many layers."""
-        width, layer = self.width, "layers.0"
-        return {
-            "fc.weight": (width, layers * width),
-            f"{layer}.input_layernorm.weight": (width,),
-            f"{layer}.hidden_norm.weight": (width,),
-            f"{layer}.self_attn.q_proj.weight": (self.query_width, 2 * width),
-            f"{layer}.self_attn.k_proj.weight": (self.kv_width, 2 * width),
-            f"{layer}.self_attn.v_proj.weight": (self.kv_width, 2 * width),
-            f"{layer}.self_attn.o_proj.weight": (width, self.query_width),
-            f"{layer}.post_attention_layernorm.weight": (width,),
-            f"{layer}.mlp.gate_proj.weight": (self.inner_width, width),
-            f"{layer}.mlp.up_proj.weight": (self.inner_width, width),
-            f"{layer}.mlp.down_proj.weight": (width, self.inner_width),
-            "norm.weight": (width,),
-        }
+    kind: str = EAGLE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +77,7 @@ class HeadFile:
 
     file: GGUFFile
     facts: HeadFacts
-    shape: HeadShape
+    shape: Shape
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> HeadFile:
@@ -130,9 +98,29 @@ class HeadFile:
         return cls(file, facts, shape)
 
     @property
+    def kind(self) -> str:
+        """What it is: a key of `SHAPES`."""
+        return self.facts.kind
+
+    @property
+    def own_heads(self) -> tuple[str, ...]:
+        """The tensors of the file's own rows over the draft vocabulary; none: the target's."""
+        return self.shape.own_heads(self.file.tensor_names)
+
+    @property
     def has_own_head(self) -> bool:
         """Whether the head over the draft vocabulary is the file's; else it is the target's."""
-        return HEAD in self.file
+        return bool(self.own_heads)
+
+    def check_kind(self, *kinds: str) -> None:
+        """Check that the head is of one of these kinds.
+
+        Raises:
+            OptionError: It is another one.
+        """
+        if self.kind not in kinds:
+            what = f"{self.file.path} is a head of kind {self.kind!r}, not {' or '.join(kinds)}."
+            raise OptionError(what, "Name a head of that kind, or choose the drafter of this one.")
 
     def check_target(self, model: Model, *, force: bool = False) -> None:
         """Check that the head can draft for a model, and was learned from it.
@@ -147,13 +135,8 @@ class HeadFile:
             ModelFileError: The model's file changed or cannot be read.
         """
         network, facts = model.architecture, self.facts
-        expected = HeadShape(
-            network.width,
-            network.num_heads * network.head_dim,
-            network.num_kv_heads * network.head_dim,
-            network.inner_width,
-        )
-        for name, own, theirs in zip(HeadShape._fields, self.shape, expected, strict=True):
+        expected = self.shape.fitting(network)
+        for name, own, theirs in zip(self.shape._fields, self.shape, expected, strict=True):
             if own != theirs:
                 self._refuse(model, f"its {name.replace('_', ' ')} is {own}, not {theirs}")
         if facts.layers[-1] > network.num_layers:
@@ -181,7 +164,8 @@ def write_head(
 
     Args:
         path: Of the file.
-        tensors: Every tensor of `HeadShape.tensors`, and `HEAD` if it is the file's own; float32.
+        tensors: Every tensor of the kind's shape, and its `own_heads` if they are the file's own;
+            float32.
         facts: What the file says besides.
         kind: GGML's name of the type of matrices; those whose rows are no whole blocks of it, such
             as Q4_1 in a width that is no multiple of 32, are F16. Vectors are F32. Four bits cost
@@ -193,7 +177,7 @@ def write_head(
     """
     path = Path(os.path.abspath(path))
     metadata: dict[str, object] = {
-        "general.architecture": _KIND,
+        "general.architecture": _ARCHITECTURE + facts.kind,
         f"{_PREFIX}version": VERSION,
         f"{_PREFIX}target": facts.target,
         f"{_PREFIX}target_name": facts.target_name,
@@ -217,9 +201,10 @@ def write_head(
 
 def _read_facts(path: Path, metadata: Mapping[str, object]) -> HeadFacts:
     """Read what a file says of its head; each error says what is wrong with it."""
-    kind, version = metadata.get("general.architecture"), metadata.get(f"{_PREFIX}version")
-    if kind != _KIND:
-        raise ModelFileError(f"{path} is no head: its architecture is {kind!r:.80}.", _AWAY)
+    named, version = metadata.get("general.architecture"), metadata.get(f"{_PREFIX}version")
+    kind = next((kind for kind in SHAPES if named == _ARCHITECTURE + kind), None)
+    if kind is None:
+        raise ModelFileError(f"{path} is no head: its architecture is {named!r:.80}.", _AWAY)
     if type(version) is not int or version != VERSION:
         what = f"{path} is a head of version {version!r:.80}; this Forerun reads {VERSION}."
         raise UnsupportedModelError(what, _AWAY)
@@ -246,19 +231,21 @@ def _read_facts(path: Path, metadata: Mapping[str, object]) -> HeadFacts:
         raise damaged("target", f"is {target!r}, which is no checksum")
     if len(layers) > _MOST_LAYERS:
         raise damaged("layers", f"names {len(layers)} layers; {_MOST_LAYERS} is the limit")
+    if kind in _OF_ONE_LAYER and len(layers) > 1:
+        raise damaged("layers", f"names {len(layers)} layers; kind {kind!r} reads one")
     try:
         card = parse_json(text("card", _MOST_CARD))
     except ValueError as error:
         raise damaged("card", str(error)) from None
     tokens = np.array(ascending("tokens"), dtype=np.int64)
-    return HeadFacts(target, text("target_name", 1000), tuple(layers), tokens, card)
+    return HeadFacts(target, text("target_name", 1000), tuple(layers), tokens, card, kind)
 
 
 def _ascends(numbers: Sequence[int]) -> bool:
     return all(low < high for low, high in pairwise(numbers))
 
 
-def _read_shape(path: Path, shapes: Mapping[str, tuple[int, ...]], facts: HeadFacts) -> HeadShape:
+def _read_shape(path: Path, shapes: Mapping[str, tuple[int, ...]], facts: HeadFacts) -> Shape:
     """Return the sizes that all tensors agree on."""
 
     def rows(name: str) -> int:
@@ -267,16 +254,9 @@ def _read_shape(path: Path, shapes: Mapping[str, tuple[int, ...]], facts: HeadFa
             raise ModelFileError(f"{path} lacks the tensor {name!r}.", _AWAY)
         return found[0]
 
-    attention = "layers.0.self_attn"
-    shape = HeadShape(
-        rows("norm.weight"),
-        rows(f"{attention}.q_proj.weight"),
-        rows(f"{attention}.k_proj.weight"),
-        rows("layers.0.mlp.gate_proj.weight"),
-    )
+    shape: Shape = SHAPES[facts.kind].read(rows, shapes)
     expected = shape.tensors(len(facts.layers))
-    if HEAD in shapes:
-        expected[HEAD] = len(facts.tokens), shape.width
+    expected |= dict.fromkeys(shape.own_heads(shapes), (len(facts.tokens), shape.width))
     for name, size in expected.items():
         rows(name)
         if shapes[name] != size:
@@ -322,7 +302,8 @@ def _write(
     metadata: Mapping[str, object],
     stored: Mapping[str, tuple[NDArray[np.generic], GGMLQuantizationType]],
 ) -> None:
-    writer = GGUFWriter(path, _KIND)  # which adds the architecture itself
+    # Which adds the architecture itself.
+    writer = GGUFWriter(path, str(metadata["general.architecture"]))
     for key, value in metadata.items():
         if isinstance(value, list):
             writer.add_array(key, value)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.errors import EngineError, NotEnoughMemoryError, OptionError
 from forerun.models.head_file import HEAD, HeadFile
+from forerun.models.head_shapes import EAGLE
 from forerun.models.model import Model
 from forerun.native import load
 from forerun.targets.head import HeadScores
@@ -53,7 +54,8 @@ class NativeHead(NativeSequences):
         force: Take a head that was learned from another target, if its sizes fit.
 
     Raises:
-        OptionError: `context`, `threads` or `kv_bits` is out of range.
+        OptionError: The head is of another kind, or `context`, `threads` or `kv_bits` is out of
+            range.
         OtherTargetError: The head was learned from another target, or does not fit this one.
         ModelFileError: The weights are damaged, or a file changed.
         NotEnoughMemoryError: The weights need more memory than there is.
@@ -72,6 +74,7 @@ class NativeHead(NativeSequences):
         force: bool = False,
     ) -> None:
         super().__init__()
+        head.check_kind(EAGLE)
         head.check_target(model, force=force)
         self._context = check_context(context, model)
         count = checked_threads(threads, kv_bits)

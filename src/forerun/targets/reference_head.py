@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.cache.kv_slots import KVSlots
 from forerun.models.head_file import HEAD, HeadFile
+from forerun.models.head_shapes import EAGLE
 from forerun.models.model import Model
 from forerun.targets.head import HeadScores
 from forerun.targets.head_checks import check_context, check_head_rows, head_inputs
@@ -40,7 +41,8 @@ class ReferenceHead:
         force: Take a head that was learned from another target, if its sizes fit.
 
     Raises:
-        OptionError: `context` is less than 1 or more than the model was trained for.
+        OptionError: The head is of another kind, or `context` is less than 1 or more than the
+            model was trained for.
         OtherTargetError: The head was learned from another target, or does not fit this one.
         ModelFileError: The weights are damaged, or a file changed.
         UnsupportedModelError: A tensor's type cannot be dequantised.
@@ -49,6 +51,7 @@ class ReferenceHead:
     def __init__(
         self, head: HeadFile, model: Model, *, context: int | None = None, force: bool = False
     ) -> None:
+        head.check_kind(EAGLE)
         head.check_target(model, force=force)
         network = model.architecture
         self._file, self._network = head, network

@@ -6,7 +6,7 @@ Listed means tested: every target here passes the conformance suite of the proto
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from forerun.errors import (
@@ -20,8 +20,10 @@ from forerun.models.head_file import HeadFile
 from forerun.models.model import Model
 from forerun.targets.head import Head
 from forerun.targets.protocol import Target
+from forerun.targets.readout import Readout
 
-__all__ = ["HEADS", "TARGETS", "OpenedTarget", "open_head", "open_target"]
+__all__ = ["HEADS", "READOUTS", "TARGETS", "OpenedTarget", "open_head", "open_readout"]
+__all__ += ["open_target"]
 
 TARGETS: dict[str, str] = {
     "native": "forerun.targets.native:NativeTarget",
@@ -33,6 +35,12 @@ HEADS: dict[str, str] = {
     "reference": "forerun.targets.reference_head:ReferenceHead",
 }
 """What computes a head's passes beside a target's."""
+
+READOUTS: dict[str, str] = {
+    "native": "forerun.targets.native_readout:NativeReadout",
+    "reference": "forerun.targets.reference_readout:ReferenceReadout",
+}
+"""What computes heads without attention beside it."""
 
 
 class OpenedTarget(NamedTuple):
@@ -115,19 +123,40 @@ def open_head(
 
     Raises:
         CapabilityError: No head runs beside such a target.
+        OptionError: The head is of another kind.
         OtherTargetError: The head was learned from another target, or does not fit this one.
         ModelFileError: The weights are damaged, or a file changed.
         NotEnoughMemoryError: They need more memory than there is.
     """
-    beside = target.capabilities.name
-    if beside not in HEADS:
-        what = f"No head runs beside target {beside!r}."
-        raise CapabilityError(what, f"Choose target {' or '.join(map(repr, HEADS))}.")
+    beside = _beside(target, HEADS)
     options: dict[str, Any] = {"context": target.context_length, "force": force}
-    if HEADS[beside].endswith(":NativeHead"):
+    if beside.endswith(":NativeHead"):
         options |= {"threads": target.capabilities.threads, "kv_bits": kv_bits}
-    opened: Head = _loaded(HEADS[beside])(head, model, **options)
+    opened: Head = _loaded(beside)(head, model, **options)
     return opened
+
+
+def open_readout(head: HeadFile, model: Model, target: Target, *, force: bool = False) -> Readout:
+    """Open a head without attention beside its target; as `open_head`.
+
+    Raises:
+        OptionError: The head is of a kind with attention.
+        CapabilityError: No head runs beside such a target.
+        OtherTargetError: The head was learned from another target, or does not fit this one.
+        ModelFileError: The weights are damaged, or a file changed.
+        NotEnoughMemoryError: They need more memory than there is.
+    """
+    opened: Readout = _loaded(_beside(target, READOUTS))(head, model, force=force)
+    return opened
+
+
+def _beside(target: Target, table: Mapping[str, str]) -> str:
+    """Return what runs beside a target."""
+    name = target.capabilities.name
+    if name not in table:
+        what = f"No head runs beside target {name!r}."
+        raise CapabilityError(what, f"Choose target {' or '.join(map(repr, table))}.")
+    return table[name]
 
 
 def _kind(name: str) -> Any:
