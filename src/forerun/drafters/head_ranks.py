@@ -2,7 +2,8 @@
 
 At temperature 0 tokens rank by logit. Above it they rank by log q + g, g the noise that will choose
 the target's token. The confidence is each one's share of exp(score) among all: of two scores that
-are close, either token may be the target's, since q is not quite p.
+are close, either token may be the target's, since q is not quite p. Above temperature 0 there is
+less of it to share: where p and q part, the noise may pick a token that q knows nothing of.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from forerun.native import fast_likeliest
 __all__ = ["HeadRanks"]
 
 _SHARING = 8  # guesses at least that share out what is likely
+_TRUST = 0.6  # above temperature 0, how often the target's token is one of those
 _SHORTLIST = 64  # tokens besides those asked for that masks, bias and penalties are applied to
 
 
@@ -35,6 +37,7 @@ class HeadRanks:
         self._tokens, self._drafter = tokens, drafter
         self._temperature = request.warp.sampling.temperature
         self._noise = request.noise if self._temperature > 0 else None
+        self._trust = 1.0 if self._noise is None else _TRUST
         self._warp = None if request.warp.is_plain else request.warp
 
     def guesses(
@@ -56,7 +59,7 @@ class HeadRanks:
             if ranked:
                 rest *= math.exp(min(highest - ranked[0][1], 600.0))
         shares = [math.exp(score - ranked[0][1]) for _, score in ranked]
-        whole = sum(shares) + rest
+        whole = (sum(shares) + rest) / self._trust
         places = [at for at, _ in ranked[:most]]
         return [
             Guess(token, share / whole, self._drafter, rank)
