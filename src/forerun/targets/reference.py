@@ -182,7 +182,7 @@ class ReferenceTarget:
     def _run_layers(
         self,
         rows: Sequence[Row],
-        groups: Sequence[Group],
+        groups: Sequence[Group[KVSlots]],
         wanted: Sequence[int],
         until: int | None,
     ) -> tuple[Array, Mapping[int, Array]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.cache.kv_slots import KVSlots
 from forerun.models.architecture import Architecture
 from forerun.targets.reference_sequences import Group
 from forerun.targets.reference_weights import LayerWeights
@@ -33,7 +34,7 @@ class ReferenceAttention:
         weights: LayerWeights,
         inputs: Array,
         turns: tuple[Array, Array] | None,
-        groups: Sequence[Group],
+        groups: Sequence[Group[KVSlots]],
     ) -> Array:
         """Return the heads' outputs side by side, float32 [M, num_heads × head_dim].
 

@@ -1,42 +1,72 @@
-"""Sequences of the reference networks: their slots, and the rows that wait in them."""
+"""Sequences of targets that keep slots for each: by name, with the rows that wait in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
-from forerun.cache.kv_slots import KVSlots
 from forerun.errors import EngineError
 from forerun.targets.protocol import Row
 
-__all__ = ["Group", "SlotSequences"]
+__all__ = ["Group", "SlotSequences", "Slots"]
 
 
-class Group(NamedTuple):
+class Slots(Protocol):
+    """Where one sequence's keys and values are kept; `forerun.cache.kv_slots` says what each does.
+
+    Rows are those of the sequence alone, in its own numbering.
+    """
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+        ...
+
+    def begin(self, parents: Sequence[int]) -> None:
+        """Start a pass with these rows; the last pass's are dropped."""
+        ...
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep these rows of the last pass, first to last, and drop the others."""
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` committed tokens."""
+        ...
+
+    def fork(self) -> Self:
+        """Return a copy of the committed part."""
+        ...
+
+
+AnySlots = TypeVar("AnySlots", bound=Slots)
+
+
+class Group(NamedTuple, Generic[AnySlots]):
     """The rows of one sequence in a pass: row i of the slots is row indices[i] of the pass."""
 
-    slots: KVSlots
+    slots: AnySlots
     indices: list[int]
 
 
-class _Sequence:
+class _Sequence(Generic[AnySlots]):
     """One sequence: its slots, and where its rows stood in the last pass that had any."""
 
-    def __init__(self, slots: KVSlots) -> None:
+    def __init__(self, slots: AnySlots) -> None:
         self.slots = slots
         self.pending: dict[int, int] = {}
 
 
-class SlotSequences:
+class SlotSequences(Generic[AnySlots]):
     """Sequences by name.
 
     Args:
         new_slots: Makes the slots of an empty one.
     """
 
-    def __init__(self, new_slots: Callable[[], KVSlots]) -> None:
+    def __init__(self, new_slots: Callable[[], AnySlots]) -> None:
         self._new_slots = new_slots
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, _Sequence[AnySlots]] = {}
         self._next_name = 0
 
     def __len__(self) -> int:
@@ -56,7 +86,7 @@ class SlotSequences:
         named = {row.sequence for row in rows} & self._sequences.keys()
         return {name: self._sequences[name].slots.length for name in named}
 
-    def begin(self, rows: Sequence[Row]) -> list[Group]:
+    def begin(self, rows: Sequence[Row]) -> list[Group[AnySlots]]:
         """Tell each sequence its rows, with parents in its own numbering."""
         indices: dict[int, list[int]] = {}
         local: list[int] = []
@@ -97,18 +127,19 @@ class SlotSequences:
         """Return a new sequence with the same committed rows."""
         return self._add(self._known(sequence).slots.fork())
 
-    def free(self, sequence: int) -> None:
-        """Give the sequence's memory back; its name is no longer known."""
-        self._known(sequence)
+    def free(self, sequence: int) -> AnySlots:
+        """Forget the sequence, and return its slots; its name is no longer known."""
+        slots = self._known(sequence).slots
         del self._sequences[sequence]
+        return slots
 
-    def _add(self, slots: KVSlots) -> int:
+    def _add(self, slots: AnySlots) -> int:
         name = self._next_name
         self._next_name += 1
         self._sequences[name] = _Sequence(slots)
         return name
 
-    def _known(self, sequence: int) -> _Sequence:
+    def _known(self, sequence: int) -> _Sequence[AnySlots]:
         try:
             return self._sequences[sequence]
         except KeyError:

@@ -1,0 +1,313 @@
+"""The transformers target: any causal language model of the transformers library, on any device.
+
+A row's logits depend on its token, position and ancestors, up to rounding: the library's kernels
+sum in another order for another shape. So the promise is *same law*, not *bitwise*. What the model
+can do is found out at load (`transformers_probe`): trees where masks and positions can be given,
+chains elsewhere, a refusal where keys and values can't be rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from forerun.errors import (
+    CapabilityError,
+    NotEnoughMemoryError,
+    OptionError,
+    UnsupportedModelError,
+)
+from forerun.targets.checks import (
+    PREFILL_ROWS,
+    check_asked,
+    check_prompt,
+    check_rows,
+    check_until,
+    read_prompt,
+)
+from forerun.targets.protocol import Capabilities, Row, Scores
+from forerun.targets.reference_sequences import Group, SlotSequences
+from forerun.targets.transformers_network import Network
+from forerun.targets.transformers_pass import Batch, Way
+from forerun.targets.transformers_probe import ALLOWED, disagreement
+from forerun.targets.transformers_refusals import check_chains, check_model, longest_context
+from forerun.targets.transformers_slots import StoredSequence, TensorStore
+
+__all__ = ["TransformersTarget"]
+
+Array = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+# What a model may answer to a mask or a cache that it is not made for.
+_REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
+
+
+class Found(NamedTuple):
+    """What a model can do.
+
+    Attributes:
+        way: How its passes are laid out.
+        vocab_size: Logits of a row.
+        has_layers: Whether a pass may end after any layer.
+    """
+
+    way: Way
+    vocab_size: int
+    has_layers: bool = False
+
+
+class Asked(NamedTuple):
+    """What is asked of a pass: `Target.score` says what each is."""
+
+    rows: Sequence[Row]
+    logits: Sequence[int]
+    layers: Sequence[int]
+    until: int | None
+
+
+class TransformersTarget:
+    """Scores rows of many sequences with a model that transformers runs.
+
+    The model stays the user's: nothing of it is changed, and what it is changed by later counts.
+
+    Args:
+        model: A causal language model, in evaluation mode.
+        context: Most tokens a sequence may hold; None is what the model has positions for.
+        name: What the model is called in errors.
+
+    Raises:
+        OptionError: `context` is out of range, or the model is being trained.
+        UnsupportedModelError: It keeps what cannot be rolled back, or nothing, from pass to pass;
+            or its passes are not what its plain forward says.
+        NotEnoughMemoryError: Not even a few tokens can be scored.
+    """
+
+    def __init__(self, model: Any, *, context: int | None = None, name: str = "") -> None:
+        named = name or type(model).__name__
+        check_model(model, named)
+        longest = longest_context(model)
+        if context is not None and not 1 <= context <= longest:
+            what = f"context = {context}: {named} has positions for {longest}."
+            raise OptionError(what, f"Choose 1 to {longest}.")
+        self.model = model
+        self._context = context or longest
+        self._network = Network(model)
+        self._store = TensorStore()
+        self._sequences = SlotSequences(lambda: StoredSequence(self._store))
+        self._found = self._find_out(named)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens; every row of logits has this many."""
+        return self._found.vocab_size
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens a sequence may hold."""
+        return self._context
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights one pass reads: all but embeddings that are looked up row by row."""
+        looked_up = self.model.get_input_embeddings().weight
+        head = self.model.get_output_embeddings()
+        is_tied = head is not None and getattr(head, "weight", None) is looked_up
+        weights = {id(each): each.nbytes for each in self.model.parameters()}
+        if not is_tied:
+            weights.pop(id(looked_up), None)
+        return sum(weights.values())
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What was found out at load; the same law."""
+        devices = tuple(sorted({str(each.device) for each in self.model.parameters()}))
+        return Capabilities(
+            trees=self._found.way == "in place",
+            exactness="same law",
+            devices=devices,
+            name="transformers",
+            layers=self._network.layers if self._found.has_layers else 0,
+        )
+
+    def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
+        """Start a sequence that holds `prompt`, and return its name.
+
+        Raises:
+            PromptError: The prompt is longer than the context or holds an unknown token.
+            CapabilityError: There is a source; this target has no encoder.
+        """
+        check_prompt(prompt, source, self.vocab_size, self.context_length)
+        name = self._sequences.open()
+        read_prompt(self, name, prompt, PREFILL_ROWS)
+        return name
+
+    def length(self, sequence: int) -> int:
+        """Return how many tokens of the sequence are committed."""
+        return self._sequences.length(sequence)
+
+    def score(
+        self,
+        rows: Sequence[Row],
+        *,
+        logits: Sequence[int] | None = None,
+        layers: Sequence[int] = (),
+        until: int | None = None,
+    ) -> Scores:
+        """Score rows of one or many sequences in one pass; parents stand before their children.
+
+        Where the device has too little memory for all sequences at once, they are scored in parts.
+
+        Raises:
+            EngineError: A row names an unknown sequence or token, a wrong parent or position, or
+                stands outside the context; or `logits`, `layers` or `until` name what is not
+                there.
+            CapabilityError: `until` is given, and the model's layers can't be run alone; or rows
+                branch, and it scores chains only.
+            NotEnoughMemoryError: One sequence's rows need more memory than there is.
+        """
+        asked = Asked(rows, range(len(rows)) if logits is None else logits, layers, until)
+        self._check(asked)
+        found = np.empty((len(asked.logits), self.vocab_size), dtype=np.float32)
+        shape = len(rows), self._network.width
+        hidden = {layer: np.empty(shape, dtype=np.float32) for layer in layers}
+        if rows:
+            try:
+                self._run(self._sequences.begin(rows), asked, (found, hidden))
+            except BaseException:
+                self._drop(rows)
+                raise
+        if until is not None:
+            self._drop(rows)
+        return Scores(found, hidden)
+
+    def commit(self, sequence: int, path: Sequence[int]) -> None:
+        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
+
+        Raises:
+            EngineError: The rows are not a path from the sequence's committed end.
+        """
+        self._sequences.commit(sequence, path)
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Forget all but the first `length` committed tokens."""
+        self._sequences.rollback(sequence, length)
+
+    def fork(self, sequence: int) -> int:
+        """Return a new sequence with the same committed tokens; neither sees the other's future."""
+        return self._sequences.fork(sequence)
+
+    def free(self, sequence: int) -> None:
+        """Give the sequence's memory back; its name is no longer known."""
+        self._sequences.free(sequence).free()
+
+    def _check(self, asked: Asked) -> None:
+        num_layers = self.capabilities.layers
+        check_until(asked.until, num_layers)
+        if asked.layers and not self._network.path:
+            raise CapabilityError("This model's layers were not found.", "Ask for logits alone.")
+        lengths = self._sequences.lengths(asked.rows)
+        check_rows(asked.rows, lengths, self.vocab_size, self.context_length)
+        last = asked.until or self._network.layers
+        check_asked(len(asked.rows), asked.logits, asked.layers, last)
+        if self._found.way == "aligned":
+            check_chains(asked.rows)
+
+    def _drop(self, rows: Sequence[Row]) -> None:
+        """Forget what is pending of the rows' sequences."""
+        for name in {row.sequence for row in rows}:
+            self.rollback(name, self.length(name))
+
+    def _find_out(self, name: str) -> Found:
+        """Return what the model can do; each way is tried, the best one first."""
+        plain = self._network.plain
+        size = plain([1, 2, 3]).shape[-1]
+        allowed = ALLOWED.get(str(self.model.dtype).removeprefix("torch."), 0.1)
+        tried: list[str] = []
+        for way in self._network.ways:
+            self._found = Found(way, size)
+            try:
+                gap = disagreement(self, plain)
+                if gap <= allowed:
+                    return Found(way, size, self._can_end_early())
+                tried.append(f"{way}: {gap:.2g} of what its logits differ by among themselves")
+            except _REFUSALS as error:
+                tried.append(f"{way}: {str(error)[:120]}")
+        what = f"Passes of {name} are not what its plain forward says ({'; '.join(tried)})."
+        raise UnsupportedModelError(what, "Run it by transformers itself.")
+
+    def _can_end_early(self) -> bool:
+        """Whether the model runs with its first layer alone."""
+        if not self._network.path:
+            return False
+        self._found = Found(self._found.way, self._found.vocab_size, has_layers=True)
+        name = self.open([1, 2])
+        try:
+            self.score([Row(name, 3, 2, -1)], until=1)
+            return True
+        except _REFUSALS:
+            return False
+        finally:
+            self.free(name)
+
+    def _run(
+        self,
+        groups: Sequence[Group[StoredSequence]],
+        asked: Asked,
+        results: tuple[Array, Mapping[int, Array]],
+    ) -> None:
+        """Run the rows of some sequences; in halves, where memory is short."""
+        try:
+            self._run_at_once(groups, asked, results)
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not _is_short_of_memory(error):
+                raise
+            if len(groups) == 1:
+                what = f"{len(groups[0].indices)} rows need more memory than there is."
+                raise NotEnoughMemoryError(what, "Score fewer at once.") from error
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        half = len(groups) // 2
+        self._run(groups[:half], asked, results)
+        self._run(groups[half:], asked, results)
+
+    def _run_at_once(
+        self,
+        groups: Sequence[Group[StoredSequence]],
+        asked: Asked,
+        results: tuple[Array, Mapping[int, Array]],
+    ) -> None:
+        batch = Batch(self._store, asked.rows, groups, self._found.way)
+        mine = {index for group in groups for index in group.indices}
+        wanted = [at for at, index in enumerate(asked.logits) if index in mine]
+        places = batch.places[np.asarray([asked.logits[at] for at in wanted], dtype=np.intp)]
+        columns, which = np.unique(places[:, 1], return_inverse=True)
+        scored, seen = self._network(
+            batch,
+            self._found.way,
+            columns=columns.tolist() or [0],
+            watched=asked.layers,
+            until=asked.until,
+        )
+        logits, hidden = results
+        logits[wanted] = _picked(scored, places[:, 0], which)[:, : logits.shape[1]]
+        own = sorted(mine)
+        for layer, states in hidden.items():
+            states[own] = _picked(seen[layer], *batch.places[own].T)
+
+
+def _picked(tensor: torch.Tensor, first: Indices, second: Indices) -> Array:
+    """Return tensor[first, second] as float32; only that leaves the device."""
+    at = [torch.from_numpy(each).to(tensor.device) for each in (first, second)]
+    picked: Array = tensor[at[0], at[1]].float().cpu().numpy()
+    return picked
+
+
+def _is_short_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed; on a CPU torch says so in words alone."""
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)

@@ -1,0 +1,235 @@
+"""A transformers model as a target runs it: how it is called, and what is seen on the way.
+
+Nothing of the model that the user holds is changed. To end a pass early it is run as a shallow copy
+that shares every weight and lists fewer layers; to show hidden states its layers are watched for
+the time of the pass.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from forerun.targets.transformers_pass import Batch, Way
+from forerun.targets.transformers_release import (
+    cache_parameter,
+    cache_to,
+    decoder_config,
+    parameters_of,
+)
+
+__all__ = ["LayerKind", "Network", "kinds_of"]
+
+_PLAIN = {"full_attention", "dummy"}
+
+
+class LayerKind(NamedTuple):
+    """How far a layer attends.
+
+    Attributes:
+        name: As the configuration calls it.
+        window: Positions a row sees, its own included; 0 is all.
+        chunk: Positions of a chunk that sees itself alone; 0 is all.
+    """
+
+    name: str
+    window: int = 0
+    chunk: int = 0
+
+
+def kinds_of(config: Any) -> list[LayerKind]:
+    """Return each layer's kind, as the decoder's configuration tells it."""
+    window = getattr(config, "sliding_window", None) or 0
+    chunk = getattr(config, "attention_chunk_size", None) or 0
+    names = getattr(config, "layer_types", None)
+    if names is None:
+        one = "sliding_attention" if window else "chunked_attention" if chunk else "full_attention"
+        names = [one] * config.num_hidden_layers
+    kinds = {
+        "sliding_attention": LayerKind("sliding_attention", window=window),
+        "chunked_attention": LayerKind("chunked_attention", chunk=chunk),
+    }
+    plain = dict.fromkeys(_PLAIN, LayerKind("full_attention"))
+    return [(kinds | plain).get(name, LayerKind(name)) for name in names]
+
+
+class Network:
+    """Runs a model over batches.
+
+    Args:
+        model: A causal language model of transformers, in evaluation mode.
+
+    Attributes:
+        layers: How many there are.
+        path: Where their list stands in the model; empty if it was not found.
+        kinds: Of each layer.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        config = decoder_config(model.config)
+        self.layers: int = config.num_hidden_layers
+        self.path = _path_to_layers(model, self.layers)
+        self.kinds = kinds_of(config)
+        self._cache_name = cache_parameter(model) or "cache"
+        self._parameters = parameters_of(model)
+        self._cut: dict[int, Any] = {}
+        self._implementation = getattr(config, "_attn_implementation", None)
+
+    @property
+    def takes_positions(self) -> bool:
+        """Whether the positions of rows can be told."""
+        return "position_ids" in self._parameters
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """How passes may be laid out, the best way first."""
+        knows_masks = getattr(self.model, "_supports_attention_backend", False)
+        if self.takes_positions and knows_masks and self._implementation in ("sdpa", "eager"):
+            return ("in place", "aligned")
+        return ("aligned",)
+
+    @property
+    def width(self) -> int:
+        """Floats of a hidden state."""
+        return int(decoder_config(self.model.config).hidden_size)
+
+    def plain(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Return the logits after a text, float32 [vocabulary], without a cache."""
+        with torch.no_grad():
+            inputs = torch.tensor([list(tokens)], device=self.device)
+            logits = self.model(input_ids=inputs, use_cache=False).logits
+        last: NDArray[np.float32] = logits[0, -1].float().cpu().numpy()
+        return last
+
+    @property
+    def device(self) -> torch.device:
+        """Where tokens go in."""
+        weight = self.model.get_input_embeddings().weight
+        return torch.device(weight.device)
+
+    def __call__(
+        self,
+        batch: Batch,
+        way: Way,
+        *,
+        columns: Sequence[int],
+        watched: Sequence[int] = (),
+        until: int | None = None,
+    ) -> tuple[torch.Tensor, Mapping[int, torch.Tensor]]:
+        """Run one pass.
+
+        Args:
+            batch: What to run.
+            way: How it is laid out.
+            columns: Whose logits are wanted; at least one.
+            watched: Layers whose hidden states are wanted.
+            until: Run so many layers alone; None is all.
+
+        Returns:
+            Logits [sequences, columns, vocabulary], and of each layer [sequences, rows, width].
+        """
+        device = self.device
+        inputs: dict[str, Any] = {
+            "input_ids": torch.from_numpy(batch.tokens).to(device),
+            "attention_mask": self._masks(batch, way, device),
+            self._cache_name: cache_to(batch, self.layers),
+            "use_cache": True,
+        }
+        if self.takes_positions:
+            inputs["position_ids"] = torch.from_numpy(batch.positions).to(device)
+        wanted = torch.as_tensor(columns, device=device)
+        if "logits_to_keep" in self._parameters:
+            inputs["logits_to_keep"] = wanted
+        model, depth = (self.model, self.layers) if until is None else (self.cut(until), until)
+        with torch.no_grad(), self._watching(watched, depth) as seen:
+            logits = model(**inputs).logits
+        if "logits_to_keep" not in self._parameters:
+            logits = logits[:, wanted.to(logits.device)]
+        return logits, seen
+
+    def cut(self, layers: int) -> Any:
+        """Return the model with its first layers alone; it shares every weight."""
+        if layers not in self._cut:
+            self._cut[layers] = _cut(self.model, self.path, layers)
+        return self._cut[layers]
+
+    def _masks(self, batch: Batch, way: Way, device: torch.device) -> Any:
+        if way == "aligned":
+            return batch.padding().to(device)
+        kinds = {kind.name: kind for kind in self.kinds}
+        if batch.tokens.size == 1 and all(kind.name == "full_attention" for kind in self.kinds):
+            return None  # one row of one sequence sees all that is there
+        made = {name: self._mask(batch, kind, device) for name, kind in kinds.items()}
+        return made if len(made) > 1 else next(iter(made.values()))
+
+    def _mask(self, batch: Batch, kind: LayerKind, device: torch.device) -> torch.Tensor:
+        mask = batch.mask(kind.window, kind.chunk).to(device)
+        if self._implementation != "eager":
+            return mask
+        least = torch.finfo(self.model.dtype).min
+        return torch.zeros(mask.shape, dtype=self.model.dtype, device=device).masked_fill(
+            ~mask, least
+        )
+
+    @contextmanager
+    def _watching(self, watched: Sequence[int], depth: int) -> Iterator[Mapping[int, torch.Tensor]]:
+        """Keep what enters the layers asked for; what leaves the last one enters the norm."""
+        seen: dict[int, torch.Tensor] = {}
+        layers = _at(self.model, self.path) if watched else []
+        with ExitStack() as hooks:
+            for index in set(watched):
+                if index < depth:
+                    handle = layers[index].register_forward_pre_hook(
+                        _keep_input(seen, index), with_kwargs=True
+                    )
+                else:
+                    handle = layers[depth - 1].register_forward_hook(_keep_output(seen, index))
+                hooks.callback(handle.remove)
+            yield seen
+
+
+def _keep_input(seen: dict[int, torch.Tensor], index: int) -> Any:
+    def keep(_: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        seen[index] = given[0] if given else named["hidden_states"]
+
+    return keep
+
+
+def _keep_output(seen: dict[int, torch.Tensor], index: int) -> Any:
+    def keep(_: Any, __: Any, output: Any) -> None:
+        seen[index] = output[0] if isinstance(output, tuple) else output
+
+    return keep
+
+
+def _path_to_layers(model: Any, count: int) -> tuple[str, ...]:
+    """Return where the list of so many layers stands, the outermost if there are several."""
+    found = [
+        tuple(name.split("."))
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count
+    ]
+    return min(found, key=len, default=())
+
+
+def _at(model: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        model = model._modules[name]
+    return model
+
+
+def _cut(module: Any, path: Sequence[str], layers: int) -> Any:
+    """Copy a module and those on the path, without their weights, and shorten the list there."""
+    if not path:
+        return torch.nn.ModuleList(list(module)[:layers])
+    shallow = copy.copy(module)
+    inner = _cut(module._modules[path[0]], path[1:], layers)
+    shallow.__dict__["_modules"] = {**module._modules, path[0]: inner}
+    return shallow

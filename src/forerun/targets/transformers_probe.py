@@ -1,0 +1,86 @@
+"""What a transformers model can do, found out by trying: passes against its plain forward.
+
+Whether a model honours masks and positions that are given to it, its code alone can tell. So before
+anything is promised a few tokens are scored both ways: two texts of different lengths in one pass,
+a tree under one of them, a branch kept, another dropped. If a row does not come out as the plain
+forward of its text, which knows no cache, the next way is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.targets.protocol import Row, Target
+
+__all__ = ["ALLOWED", "disagreement"]
+
+Array = NDArray[np.float32]
+
+ALLOWED = {"float32": 1e-3, "float64": 1e-3, "float16": 0.02, "bfloat16": 0.1}
+"""Largest mean difference of a right pass, in mean deviations of a row's logits. A wrong mask makes
+some tenths, rounding a hundredth of what is allowed here."""
+
+
+def disagreement(target: Target, plain: Callable[[Sequence[int]], Array]) -> float:
+    """Return how far a target's rows are from the plain forward of their texts.
+
+    Args:
+        target: Whose passes; trees are tried if it says that it scores them.
+        plain: Returns the logits after a text.
+
+    Returns:
+        The mean difference over mean deviations, of the worst row; not a number if any is not.
+    """
+    size = target.vocab_size
+    first, second = ([(7919 * i + 13 * n) % size for i in range(n)] for n in (7, 3))
+    one, two = target.open(first), target.open(second)
+    tokens = [(31 * i + 5) % size for i in range(6)]
+    parents = [-1, -1, 1, 0, 2] if target.capabilities.trees else [-1, 0, 1, 2, 3]
+    kept = [1, 2, 4] if target.capabilities.trees else [0, 1, 2]
+    try:
+        rows = _rows(one, len(first), tokens, parents)
+        rows.append(Row(two, tokens[5], len(second), -1))
+        texts = [first + _along(rows, i) for i in range(5)] + [[*second, tokens[5]]]
+        worst = _worst(target.score(rows).logits, texts, plain)
+        target.commit(one, kept)
+        target.commit(two, [5])
+        target.rollback(one, len(first) + 2)
+        held = first + [tokens[i] for i in kept[:2]]
+        rows = [Row(two, tokens[0], len(second) + 1, -1), Row(one, tokens[3], len(held), -1)]
+        texts = [[*second, tokens[5], tokens[0]], [*held, tokens[3]]]
+        return float(np.maximum(worst, _worst(target.score(rows).logits, texts, plain)))
+    finally:
+        target.free(one)
+        target.free(two)
+
+
+def _rows(sequence: int, length: int, tokens: Sequence[int], parents: Sequence[int]) -> list[Row]:
+    rows: list[Row] = []
+    for token, parent in zip(tokens, parents, strict=False):
+        position = length if parent < 0 else rows[parent].position + 1
+        rows.append(Row(sequence, token, position, parent))
+    return rows
+
+
+def _along(rows: Sequence[Row], index: int) -> list[int]:
+    """Return the tokens from the committed end down to a row."""
+    tokens: list[int] = []
+    while index >= 0:
+        tokens.insert(0, rows[index].token)
+        index = rows[index].parent
+    return tokens
+
+
+def _worst(
+    found: Array, texts: Sequence[Sequence[int]], plain: Callable[[Sequence[int]], Array]
+) -> float:
+    worst = 0.0
+    for row, text in zip(found, texts, strict=True):
+        expected = plain(text)
+        spread = float(np.abs(expected - expected.mean()).mean())
+        difference = float(np.abs(row - expected).mean())
+        worst = float(np.maximum(worst, difference / max(spread, 1e-30)))
+    return worst

@@ -1,0 +1,88 @@
+"""What no transformers target can be made of, said before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from forerun.errors import CapabilityError, ModelFileError, OptionError, UnsupportedModelError
+from forerun.targets.protocol import Row
+from forerun.targets.transformers_network import kinds_of
+from forerun.targets.transformers_release import cache_parameter, decoder_config
+
+__all__ = ["NO_LIMIT", "check_chains", "check_model", "longest_context"]
+
+NO_LIMIT = 1 << 20
+"""The context of a model that counts no positions, as with ALiBi or relative positions."""
+
+_ROLLED_BACK = {"full_attention", "sliding_attention", "chunked_attention"}
+# Their frequencies change where a text grows beyond what the model was first trained for: what was
+# stored before no longer fits, and the longest text of a batch would decide for all of it.
+_CHANGING_ROPE = {"dynamic", "longrope"}
+
+
+def check_model(model: Any, name: str) -> None:
+    """Check that a model can be a target.
+
+    Raises:
+        OptionError: It is no model of transformers, or is being trained.
+        ModelFileError: Its weights were not loaded.
+        UnsupportedModelError: It keeps nothing from pass to pass, or what can't be rolled back.
+    """
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        what = f"A {type(model).__name__} is no model of transformers."
+        raise OptionError(what, "Give what AutoModelForCausalLM.from_pretrained returns.")
+    if model.training:
+        what = f"{name} is in training mode, where a pass draws what it drops."
+        raise OptionError(what, "Call model.eval() first.")
+    if any(each.device.type == "meta" for each in model.parameters()):
+        raise ModelFileError(f"{name} has weights that were not loaded.", "Load it to a device.")
+    config: Any = model.config
+    if config.is_encoder_decoder:
+        what = f"{name} has an encoder."
+        raise UnsupportedModelError(what, "Give a model that goes on from a text alone.")
+    if cache_parameter(model) is None:
+        what = f"{name} keeps no keys and values from pass to pass (its forward takes no cache)."
+        raise UnsupportedModelError(what, "Each pass would read the whole text: use another.")
+    strange = {kind.name for kind in kinds_of(decoder_config(config))} - _ROLLED_BACK
+    if getattr(model, "_is_stateful", False):
+        strange.add("recurrent")
+    if strange:
+        kinds = ", ".join(map(repr, sorted(strange)))
+        what = f"{name} has layers of kind {kinds}, whose state can't be rolled back to a token."
+        raise UnsupportedModelError(what, "Models of attention layers alone can be sped up here.")
+
+
+def longest_context(model: Any) -> int:
+    """Return how many tokens the model has positions for."""
+    config = decoder_config(model.config)
+    longest = getattr(config, "max_position_embeddings", None) or NO_LIMIT
+    for rope in _ropes(config):
+        if rope.get("rope_type", rope.get("type")) in _CHANGING_ROPE:
+            first = rope.get("original_max_position_embeddings")
+            first = first or getattr(config, "original_max_position_embeddings", None)
+            longest = min(longest, int(first or longest))
+    return int(longest)
+
+
+def _ropes(config: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield what the configuration says of rotary positions, of each kind of layer."""
+    said = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    yield said
+    yield from (each for each in said.values() if isinstance(each, dict))
+
+
+def check_chains(rows: Sequence[Row]) -> None:
+    """Check that no two rows have one parent.
+
+    Raises:
+        CapabilityError: Rows branch.
+    """
+    seen: set[tuple[int, int]] = set()
+    for index, row in enumerate(rows):
+        if (row.sequence, row.parent) in seen:
+            what = f"Row {index} is the second below its parent, and this target scores chains."
+            raise CapabilityError(what, "Give each row one child at most.")
+        seen.add((row.sequence, row.parent))

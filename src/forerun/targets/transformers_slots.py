@@ -1,0 +1,161 @@
+"""Keys and values of the sequences of a transformers model, where a pass can use them uncopied.
+
+Each layer holds one tensor for all sequences, [slots, heads, capacity, size], and each sequence a
+slot of it: the token at position p lies at p, and a pass's rows after the committed end. Occupied
+slots are always the first ones, so a pass of all sequences, or of one, reads a view. Rolling back
+is forgetting a length; keeping a path of a tree moves its rows together. Nothing is evicted, also
+where a layer attends to a window only: any sequence can be rolled back to any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+
+from forerun.errors import EngineError
+
+__all__ = ["StoredSequence", "TensorStore"]
+
+_FIRST_CAPACITY = 64
+
+
+class TensorStore:
+    """The slots of all sequences of one model."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, list[torch.Tensor]] = {}
+        self._owners: list[StoredSequence] = []
+        self._slots, self._capacity = 0, 0
+
+    def take(self, owner: StoredSequence) -> int:
+        """Give a sequence the next slot, and return its number."""
+        self._owners.append(owner)
+        self.reserve(0)
+        return len(self._owners) - 1
+
+    def give(self, slot: int) -> None:
+        """Take a slot back; the last sequence moves into it."""
+        last = self._owners.pop()
+        if last.slot != slot:
+            for each in self._tensors():
+                each[slot, :, : last.extent] = each[last.slot, :, : last.extent]
+            last.slot = slot
+            self._owners[slot] = last
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for so many tokens in each slot."""
+        if tokens > self._capacity or len(self._owners) > self._slots:
+            self._capacity = _grown(self._capacity, max(tokens, _FIRST_CAPACITY))
+            self._slots = _grown(self._slots, len(self._owners))
+            for pair in self.layers.values():
+                pair[:] = map(self._enlarged, pair)
+
+    def layer(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> list[torch.Tensor]:
+        """Return a layer's two tensors, made when it is first asked for.
+
+        Args:
+            index: Which layer.
+            keys: Such as it will hold: [any, heads, any, size].
+            values: Likewise.
+        """
+        if index not in self.layers:
+            self.layers[index] = [self._enlarged(each[:0, :, :0]) for each in (keys, values)]
+        return self.layers[index]
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Copy the first tokens of one slot into another."""
+        for each in self._tensors():
+            each[slot, :, :length] = each[source, :, :length]
+
+    def gather(self, slot: int, start: int, path: Sequence[int]) -> None:
+        """Move rows `path` after `start` together."""
+        for each in self._tensors():
+            index = torch.as_tensor(path, device=each.device) + start
+            each[slot, :, start : start + len(path)] = each[slot].index_select(1, index)
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [each for pair in self.layers.values() for each in pair]
+
+    def _enlarged(self, old: torch.Tensor) -> torch.Tensor:
+        """Zeros, since what was never written is read, masked, and must be a number."""
+        slots, heads, capacity, size = old.shape
+        new = old.new_zeros((self._slots, heads, self._capacity, size))
+        new[:slots, :, :capacity] = old
+        return new
+
+
+class StoredSequence:
+    """One sequence's slot, and the rows of its last pass.
+
+    Args:
+        store: Where it lies.
+
+    Attributes:
+        slot: Its number; it changes as others are freed.
+        parents: Of each row of the last pass: an earlier row's index, or -1 for the committed end.
+    """
+
+    def __init__(self, store: TensorStore) -> None:
+        self.parents: tuple[int, ...] = ()
+        self._store = store
+        self._length = 0
+        self.slot = store.take(self)
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+        return self._length
+
+    @property
+    def extent(self) -> int:
+        """Committed tokens and pending rows."""
+        return self._length + len(self.parents)
+
+    def begin(self, parents: Sequence[int]) -> None:
+        """Start a pass with these rows; the last pass's are dropped."""
+        self.parents = tuple(parents)
+        self._store.reserve(self.extent)
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep these rows of the last pass, first to last, and drop the others.
+
+        Raises:
+            EngineError: They are not a path from the committed end.
+        """
+        before = -1
+        for row in path:
+            if not 0 <= row < len(self.parents) or self.parents[row] != before:
+                raise EngineError(f"Rows {list(path)} are no path from the committed end.")
+            before = row
+        if list(path) != list(range(len(path))):
+            self._store.gather(self.slot, self._length, path)
+        self._length += len(path)
+        self.parents = ()
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` committed tokens.
+
+        Raises:
+            EngineError: There are not so many.
+        """
+        if not 0 <= length <= self._length:
+            raise EngineError(f"Rollback to {length} of {self._length} tokens.")
+        self._length, self.parents = length, ()
+
+    def fork(self) -> Self:
+        """Return a copy of the committed part."""
+        other = type(self)(self._store)
+        self._store.copy(self.slot, other.slot, self._length)
+        other._length = self._length
+        return other
+
+    def free(self) -> None:
+        """Give the slot back."""
+        self._store.give(self.slot)
+
+
+def _grown(size: int, needed: int) -> int:
+    """Twice the size, where it is not enough: growing costs as much as it adds."""
+    return size if needed <= size else max(needed, 2 * size)

@@ -1,0 +1,85 @@
+"""Tiny seeded networks of transformers' families: real code, untrained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["FAMILIES", "tiny_network"]
+
+
+class Family(NamedTuple):
+    """One family.
+
+    Attributes:
+        config: Its configuration's class.
+        network: Its model's class.
+        changes: What its configuration says otherwise.
+    """
+
+    config: str
+    network: str
+    changes: Mapping[str, Any]
+
+
+_USUAL: Mapping[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+_WINDOW = {"sliding_window": 5}
+_WIDE = {"head_dim": 12, "query_pre_attn_scalar": 12}
+_OLDER = {"hidden_size": 32, "n_layer": 2, "n_head": 4}
+
+# How each spells its numbers; a window of 5 is shorter than any text of the tests.
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family("LlamaConfig", "LlamaForCausalLM", _USUAL),
+    "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", _USUAL),
+    "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", {**_USUAL, "head_dim": 12}),
+    "mistral": Family("MistralConfig", "MistralForCausalLM", {**_USUAL, **_WINDOW}),
+    "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", {**_USUAL, **_WINDOW, **_WIDE}),
+    "gemma3": Family("Gemma3TextConfig", "Gemma3ForCausalLM", {**_USUAL, **_WINDOW, **_WIDE}),
+    "gpt2": Family("GPT2Config", "GPT2LMHeadModel", {**_OLDER, "n_embd": 32, "n_positions": 64}),
+    "gpt_neox": Family("GPTNeoXConfig", "GPTNeoXForCausalLM", _USUAL),
+    "opt": Family(
+        "OPTConfig", "OPTForCausalLM", {**_USUAL, "ffn_dim": 48, "word_embed_proj_dim": 32}
+    ),
+    "phi": Family("PhiConfig", "PhiForCausalLM", _USUAL),
+    "falcon": Family("FalconConfig", "FalconForCausalLM", {**_USUAL, "alibi": True}),
+    "bloom": Family("BloomConfig", "BloomForCausalLM", _OLDER),
+    "gpt_neo": Family(
+        "GPTNeoConfig",
+        "GPTNeoForCausalLM",
+        {
+            "hidden_size": 32,
+            "num_layers": 2,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 5,
+            "max_position_embeddings": 64,
+        },
+    ),
+    "mamba": Family("MambaConfig", "MambaForCausalLM", {"hidden_size": 32, "num_hidden_layers": 2}),
+    "jamba": Family("JambaConfig", "JambaForCausalLM", {**_USUAL, "num_experts": 2}),
+    "openai_gpt": Family("OpenAIGPTConfig", "OpenAIGPTLMHeadModel", {**_OLDER, "n_embd": 32}),
+}
+
+
+def tiny_network(family: str, *, seed: int = 0, vocab_size: int = 61, **changes: Any) -> Any:
+    """Return a network whose logits tell texts apart: the same one each time."""
+    import torch
+    import transformers
+
+    spec = FAMILIES[family]
+    names = {"vocab_size": vocab_size, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 1}
+    config = getattr(transformers, spec.config)(**{**names, **spec.changes, **changes})
+    torch.manual_seed(seed)
+    network = getattr(transformers, spec.network)(config).eval()
+    with torch.no_grad():
+        for weight in network.parameters():  # norms are ones and biases zeros before training
+            is_matrix = weight.ndim > 1
+            weight.add_(torch.randn_like(weight) * (0.15 if is_matrix else 0.1))
+    return network
