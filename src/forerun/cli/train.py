@@ -14,7 +14,7 @@ from forerun.cli.options import option_of, with_options
 from forerun.cli.training import training_display
 from forerun.cli.waiting import open_model, read_model
 from forerun.config import Loading
-from forerun.train.options import Capturing, HeadLearning, Hours, Learning
+from forerun.train.options import Capturing, HeadLearning, Hours, Learning, MedusaLearning
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
@@ -112,6 +112,21 @@ def train_head(
     goes on where it ended, also after a kill.
     """
     _learn("head", options, model, as_json=as_json)
+
+
+@train.command("medusa")
+@with_options
+def train_medusa(
+    options: MedusaLearning,
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
+) -> None:
+    """Train parallel heads on captured text: each guesses one token, one further than the last.
+
+    It leaves medusa.gguf and its card, medusa.json, in the folder. Ctrl-C ends it; the same
+    command goes on where it ended, also after a kill.
+    """
+    _learn("medusa", options, model, as_json=as_json)
 
 
 @train.command("export")

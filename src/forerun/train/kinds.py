@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 
 from forerun.train.head_learner import HeadLearner
 from forerun.train.learner import Learner
+from forerun.train.medusa import MedusaLearner
 
 __all__ = ["KINDS"]
 
 KINDS: Mapping[str, Callable[..., Learner]] = {
     "head": HeadLearner,
+    "medusa": MedusaLearner,
 }
 """By name; each is made of the target, its passes, the text's recipe and its own options."""

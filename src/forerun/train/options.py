@@ -8,7 +8,7 @@ from pydantic import Field
 
 from forerun.config import Options, PathText, Real, Whole
 
-__all__ = ["Capturing", "HeadLearning", "Hours", "Learning", "LevelLearning"]
+__all__ = ["Capturing", "HeadLearning", "Hours", "Learning", "LevelLearning", "MedusaLearning"]
 
 
 class Capturing(Options):
@@ -109,6 +109,10 @@ class LevelLearning(Learning):
 
 class HeadLearning(LevelLearning):
     """How `train head` learns: from its own outputs as well, level by level."""
+
+
+class MedusaLearning(LevelLearning):
+    """How `train medusa` learns: as many heads as `levels`, side by side."""
 
 
 class Hours(Options):
