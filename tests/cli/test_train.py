@@ -53,6 +53,20 @@ def test_from_text_to_a_head_and_to_other_engines(run: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.judge
+def test_from_text_to_parallel_heads_and_to_other_engines(run: Any, tmp_path: Path) -> None:
+    """The same for them; either kind finds its own format."""
+    captured(run, tmp_path, 3000)
+    result = run("train", "medusa", "--folder", str(tmp_path), *LEARN, "--levels", "2", "--json")
+    assert result.exit_code == 0
+    assert records(result.stdout)[-1]["card"]["kind"] == "medusa"
+    heads, folder, back = (str(tmp_path / name) for name in ("medusa.gguf", "out", "back.gguf"))
+    assert run("train", "export", heads, folder).exit_code == 0
+    assert run("train", "import", folder, back).exit_code == 0
+    drafted = run("generate", "a b", "--drafter", "medusa", "--head", back, "--max-tokens", "8")
+    assert drafted.exit_code == 0
+
+
+@pytest.mark.judge
 def test_a_finished_training_can_be_drawn(run: Any, tmp_path: Path) -> None:
     """The same command with `--plot` makes nothing new but the drawing."""
     pytest.importorskip("matplotlib")

@@ -135,23 +135,26 @@ def train_export(
     folder: Annotated[Path, typer.Argument(help="Where to write it.", show_default=False)],
     model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
 ) -> None:
-    """Write a head in the folder format of `speculators`, which vLLM serves."""
-    from forerun.models.head_file import HeadFile
-    from forerun.train.recipes import speculators
+    """Write a head as other engines read it: one layer for vLLM, parallel heads for TGI.
 
-    speculators().export_speculators(HeadFile.open(head), read_model(model), folder)
+    The folder format is that of `speculators`, or for parallel heads that of FasterDecoding.
+    """
+    from forerun.models.head_file import HeadFile
+    from forerun.train.recipes import exported
+
+    exported(HeadFile.open(head), read_model(model), folder)
 
 
 @train.command("import")
 def train_import(
-    folder: Annotated[Path, typer.Argument(help="In that format.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="In either format.", show_default=False)],
     head: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
     model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
 ) -> None:
-    """Make a head's file of a folder in the format of `speculators`, trained for this model."""
-    from forerun.train.recipes import speculators
+    """Make a head's file of such a folder, trained for this model."""
+    from forerun.train.recipes import imported
 
-    speculators().import_speculators(folder, read_model(model), head)
+    imported(folder, read_model(model), head)
 
 
 def _open(model: str, threads: Any) -> LanguageModel:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 from forerun.errors import StartError
+from forerun.models.head_file import HeadFile
+from forerun.models.head_shapes import MEDUSA
 from forerun.models.model import Model
+from forerun.models.plain_file import read_json
 from forerun.targets.protocol import Target
 from forerun.train.folder import working_folder, write_record
 from forerun.train.options import Capturing, HeadLearning, Hours, Learning
@@ -23,10 +25,14 @@ from forerun.train.capture import CaptureNews, capture
 from forerun.train.kinds import KINDS
 from forerun.train.learner import Learner, TrainingNews
 from forerun.train.loop import state_folder, train
+from forerun.train.medusa_folder import export_medusa, import_medusa
 from forerun.train.plan import plan_for
 from forerun.train.shards import Recipe, Shards
+from forerun.train.speculators import export_speculators, import_speculators
 
-__all__ = ["head_for_hours", "learned_from", "speculators"]
+__all__ = ["exported", "head_for_hours", "imported", "learned_from"]
+
+_LONGEST_CONFIG = 16 << 20
 
 
 def learned_from(
@@ -107,8 +113,27 @@ def head_for_hours(
     return learned_from("head", model, target, learning, report=learned, is_over=is_over)
 
 
-def speculators() -> ModuleType:
-    """Return the module that knows that format, now that PyTorch is there."""
-    from forerun.train import speculators as module
+def exported(head: HeadFile, model: Model, folder: Path) -> None:
+    """Write a head in the folder layout of other engines that have its kind.
 
-    return module
+    Raises:
+        OptionError: None has, or not in this shape.
+        OtherTargetError: The head is of another target.
+        TrainingError: The files can't be written.
+    """
+    export = export_medusa if head.kind == MEDUSA else export_speculators
+    export(head, model, folder)
+
+
+def imported(folder: Path, model: Model, path: Path) -> None:
+    """Write the head of such a folder, of either layout, as a file of ours.
+
+    Raises:
+        ModelFileError: The folder is damaged, or does not fit the model.
+        OptionError: It is a head of another kind.
+    """
+    config = read_json(folder / "config.json", _LONGEST_CONFIG)
+    if "medusa_num_heads" in config:
+        import_medusa(folder, model, path)
+    else:
+        import_speculators(folder, model, path)

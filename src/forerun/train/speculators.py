@@ -22,6 +22,7 @@ from safetensors.torch import load
 from forerun.errors import ModelFileError, OptionError
 from forerun.models.architecture import Architecture
 from forerun.models.head_file import HEAD, HeadFacts, HeadFile, HeadShape, write_head
+from forerun.models.head_shapes import EAGLE
 from forerun.models.model import Model
 from forerun.models.plain_file import read_json
 from forerun.models.target_checksum import target_checksum
@@ -48,9 +49,11 @@ def export_speculators(head: HeadFile, model: Model, folder: Path, guesses: int 
         guesses: Tokens that a server is to draft at once.
 
     Raises:
-        OtherTargetError: The head is of another target.
+        OptionError: The head is of another kind.
+        OtherTargetError: It is of another target.
         TrainingError: The files can't be written.
     """
+    head.check_kind(EAGLE)
     head.check_target(model)
     network, facts = model.architecture, head.facts
     shape = head.shape.tensors(len(facts.layers))
