@@ -18,7 +18,8 @@ from forerun.models.head_file import HEAD, HeadFile
 from forerun.models.model import Model
 from forerun.targets.protocol import Row
 from forerun.targets.reference_head import ReferenceHead
-from forerun.train.head import Batch, Frozen, Line, Network
+from forerun.train.head import Network
+from forerun.train.network import Batch, Frozen, Line
 from forerun.train.speculators import export_speculators, import_speculators
 from models.random_head import random_head
 from train.made_text import tiny_model
