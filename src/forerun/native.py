@@ -223,10 +223,11 @@ class NativeWarp(Warp):
         # Numbers from elsewhere, as in the audit, are the slow twin's.
         if type(noise) is not NativeNoise or logits.dtype != _FLOATS or not places:
             return Chosen([None] * len(places), [])
-        prompt, asked = self._prompt_of(places[0].state), []
-        for row, state, position, guess in places:
-            bans_stops = state.generated < self.min_tokens
-            asked.append((row, state.counts, bans_stops, position, -1 if guess is None else guess))
+        prompt, least = self._prompt_of(places[0].state), self.min_tokens
+        asked = [
+            (row, state.counts, state.generated < least, position, -1 if guess is None else guess)
+            for row, state, position, guess in places
+        ]
         rows = np.ascontiguousarray(logits)
         return Chosen(
             *self._warp.choose(

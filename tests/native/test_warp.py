@@ -253,12 +253,15 @@ def test_a_scored_draft_gives_both_twins_tokens(options: Sampling) -> None:
             for warp in (Warp(options, 40), NativeWarp(options, 40, threads=2))
         )
         for node in order:
+            line = draft.first_line(node)
             for position in (9 + draft.depth(node), 0):
-                expected = slow.token(node, Noise(4), position)
-                assert fast.token(node, NativeNoise(4), position) == expected
+                expected = slow.along(line, Noise(4), position)
+                assert fast.along(line, NativeNoise(4), position) == expected
     rows[0, 7] = np.nan
     with pytest.raises(EngineError, match="NaN"):
-        ScoredDraft(draft, rows, NativeWarp(options, 40), State(), 9).token(ROOT, NativeNoise(1), 9)
+        ScoredDraft(draft, rows, NativeWarp(options, 40), State(), 9).along(
+            [ROOT], NativeNoise(1), 9
+        )
 
 
 def test_a_line_of_rows_that_are_not_there_is_an_error() -> None:
@@ -380,7 +383,7 @@ def test_log_probabilities_of_a_scored_draft_are_the_slow_twins() -> None:
     options = Sampling.make(temperature=1)
     warp = NativeWarp(options, 300, threads=2)
     scored = ScoredDraft(draft, rows, warp, warp.start([3]), 9)
-    scored.token(ROOT, NativeNoise(4), 9)
+    scored.along(draft.first_line(ROOT), NativeNoise(4), 9)
     nodes, tokens = [2, ROOT, 0, 3, 1], [5, 6, 7, 8, 9]
     slow = Warp(options, 300).log_probabilities_of(tokens, rows, [node + 1 for node in nodes])
     assert scored.log_probabilities(nodes, tokens) == slow

@@ -203,8 +203,8 @@ _WARPS = (
         "one count a round",
         "sglang 33643: penalties and minimum length count rounds, not tokens",
         _ROUND + "_cut",
-        "request.state.advance(token)",
-        "request.state.advance(token) if node is None else request.state",
+        "request.state.after(tokens[: len(happened)])",
+        "request.state.after(tokens[-1:])",
     ),
     Mutant(
         "forks share their counts",

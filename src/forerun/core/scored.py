@@ -42,8 +42,6 @@ class ScoredDraft:
         self.position = position
         self._states = {ROOT: state}
         self._laws: dict[int, Law] = {}
-        # By node, position and noise; None is for what the warp must be asked by itself.
-        self._tokens: dict[tuple[int, int, Noise], int | None] = {}
         self._normalisers: dict[int, tuple[float, float]] = {}  # by row
 
     def state(self, node: int) -> State:
@@ -57,31 +55,38 @@ class ScoredDraft:
         """Return the log-weights of the token after `node`, under the whole warp."""
         return self.warp.scores(self.logits[node + 1], self.state(node))
 
-    def token(self, node: int, noise: Noise, position: int) -> int:
-        """Return the target's token after `node`, which stands at `position`."""
-        known = self._tokens.get((node, position, noise))
-        if known is not None:
-            return known
-        if (node, position, noise) not in self._tokens:
-            self._choose(self.draft.first_line(node), noise, position)
-            return self.token(node, noise, position)
-        return self.warp.token(self.logits[node + 1], self.state(node), noise, position)
+    def along(self, line: Sequence[int], noise: Noise, position: int) -> list[int]:
+        """Return the target's tokens after the nodes of a line, up to the first that leaves it.
 
-    def _choose(self, line: Sequence[int], noise: Noise, position: int) -> None:
-        """Look along a line of nodes, the first of which stands at `position`, in one go."""
-        nodes, places = self.draft.nodes, []
-        node, state = line[0], self.state(line[0])
-        for at, child in enumerate(line[1:], position):
-            guess = nodes[child].token
-            places.append(Place(node + 1, state, at, guess))
-            state = state.advance(guess)
-            node, self._states[child] = child, state
-        places.append(Place(node + 1, state, position + len(places)))
+        Args:
+            line: Each node the child of the one before (`Draft.first_line`).
+            noise: The text's noise.
+            position: Of the token that follows the line's first node.
+        """
+        places = self._places(line, position)
         chosen = self.warp.choose(self.logits, places, noise)
-        for node, place, token in zip(line, places, chosen.tokens, strict=True):
-            self._tokens[node, place.position, noise] = token
         for place, normaliser in zip(places, chosen.normalisers, strict=False):
             self._normalisers[place.row] = normaliser
+        tokens: list[int] = []
+        for (row, state, at, guess), token in zip(places, chosen.tokens, strict=True):
+            if token is None:  # the warp must be asked by itself
+                token = self.warp.token(self.logits[row], state, noise, at)
+            tokens.append(token)
+            if token != guess:
+                break
+        return tokens
+
+    def _places(self, line: Sequence[int], position: int) -> list[Place]:
+        nodes, state = self.draft.nodes, self.state(line[0])
+        guesses = [nodes[child].token for child in line[1:]]
+        if self.warp.is_plain:  # no state changes a row
+            rows = zip(line, range(position, position + len(line)), [*guesses, None], strict=True)
+            return [Place(node + 1, state, at, guess) for node, at, guess in rows]
+        places = []
+        for place, (child, guess) in enumerate(zip(line[1:], guesses, strict=True)):
+            places.append(Place(line[place] + 1, state, position + place, guess))
+            self._states[child] = state = state.advance(guess)
+        return [*places, Place(line[-1] + 1, state, position + len(guesses))]
 
     def log_probabilities(self, nodes: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Return the model's own log-probability of a token after each of some nodes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 from forerun.core.proposal import Point, Proposal
 from forerun.errors import EngineError
@@ -14,8 +15,14 @@ __all__ = ["ROOT", "Draft", "Node"]
 ROOT = -1  # the last token of the text; every draft hangs below it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class _NodeParts(NamedTuple):
+    token: int
+    parent: int
+    proposal: Proposal
+    drafter: str
+
+
+class Node(_NodeParts):
     """One proposed token.
 
     Attributes:
@@ -25,19 +32,18 @@ class Node:
         drafter: Whose guess it is.
     """
 
-    token: int
-    parent: int
-    proposal: Proposal
-    drafter: str
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
+    def __new__(cls, token: int, parent: int, proposal: Proposal, drafter: str) -> Self:
+        """Return a node that its own proposal can have given."""
         # Plain integers, whatever numpy kind a drafter computed with: events become JSON.
-        if type(self.token) is not int:
-            object.__setattr__(self, "token", operator.index(self.token))
-        if type(self.parent) is not int:
-            object.__setattr__(self, "parent", operator.index(self.parent))
-        if not self.proposal.probability(self.token) > 0.0:
-            raise EngineError(f"Token {self.token} can't have been drawn from its own proposal.")
+        if type(token) is not int:
+            token = operator.index(token)
+        if type(parent) is not int:
+            parent = operator.index(parent)
+        if not proposal.probability(token) > 0.0:
+            raise EngineError(f"Token {token} can't have been drawn from its own proposal.")
+        return super().__new__(cls, token, parent, proposal, drafter)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

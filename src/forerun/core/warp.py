@@ -58,6 +58,15 @@ class State(NamedTuple):
             counts = {**counts, token: counts.get(token, 0) + 1}
         return State(self.generated + 1, self.prompt, counts, self.counting)
 
+    def after(self, tokens: Sequence[int]) -> State:
+        """Return the state after some more tokens."""
+        state = self
+        if not self.counting:
+            return State(self.generated + len(tokens), self.prompt, self.counts)
+        for token in tokens:
+            state = state.advance(token)
+        return state
+
 
 class Place(NamedTuple):
     """Where a token is chosen.

@@ -7,7 +7,6 @@ rules, as long as each node's proposal is the law its token was really drawn fro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -38,8 +37,7 @@ __all__ = [
 _NONE: Mapping[int, NDArray[np.float32]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRequest:
+class DraftRequest(NamedTuple):
     """One text that wants a draft.
 
     Attributes:

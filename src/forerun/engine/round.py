@@ -125,13 +125,13 @@ def _cut(request: Request, scored: ScoredDraft, verdict: Verdict) -> list[TokenE
         best = _top(request, scored.logits[parent + 1]) if top else ()
         event = TokenEvent(name, index, token, text, source, drafter, rank, logprob, best, round_)
         request.tokens.append(token)
-        request.state = request.state.advance(token)
         request.events.append(event)
         happened.append(event)
         index += 1
         if finished is not None:
             request.finish = finished, detail
             break
+    request.state = request.state.after(tokens[: len(happened)])
     return happened
 
 

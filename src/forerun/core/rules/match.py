@@ -39,14 +39,16 @@ class Match:
 
     def verify(self, scored: ScoredDraft, chance: Chance) -> Verdict:
         """Decide."""
-        node = ROOT
+        draft, node = scored.draft, ROOT
         path: list[int] = []
         while True:
-            position = scored.position + len(path)
-            token = scored.token(node, chance.noise, position)
-            child = scored.draft.child(node, token)
+            line = draft.first_line(node)
+            tokens = scored.along(line, chance.noise, scored.position + len(path))
+            path += line[1 : len(tokens)]
+            node, token = line[len(tokens) - 1], tokens[-1]
+            child = draft.child(node, token)  # none of the line: the token has left it
             if child is None:
-                failed = bool(scored.draft.children(node))
+                failed = bool(draft.children(node))
                 return Verdict(tuple(path), token, "corrected" if failed else "bonus")
             path.append(child)
             node = child
