@@ -215,8 +215,8 @@ class Speculation(Options):
         "auto",
         min_length=1,
         description="Who drafts: suffix, lookup, recycle, prediction, bigram, model, early_exit, "
-        "eagle, medusa, scripted or random; several joined by commas draft together; 'auto' or "
-        "'none'.",
+        "eagle, medusa, exit, scripted or random; several joined by commas draft together; 'auto' "
+        "or 'none'.",
     )
     draft_length: DraftLength = Field(
         "auto",
@@ -355,8 +355,8 @@ class Loading(Options):
     head: PathText | None = Field(
         None,
         description="The file of a head that was learned from this model, for the drafter of its "
-        "kind ('eagle' or 'medusa') and for 'auto'; by default the one that comes with Forerun for "
-        "the model, where there is one.",
+        "kind ('eagle', 'medusa' or 'exit') and for 'auto'; by default the one that comes with "
+        "Forerun for the model, where there is one.",
     )
     force_head: bool = Field(
         False,
@@ -508,13 +508,13 @@ class Racing(Options):
 _READ_BY = {
     "draft_model": ("model",),
     "draft_layers": ("model", "early_exit"),
-    "head": ("eagle", "medusa"),
+    "head": ("eagle", "medusa", "exit"),
     "script": ("scripted",),
     "corpus": ("suffix",),
     "store": ("suffix",),
     "prediction": ("prediction",),
 }
-_IN_AUTO = {"suffix", "prediction", "eagle", "medusa"}
+_IN_AUTO = {"suffix", "prediction", "eagle", "medusa", "exit"}
 
 
 def check_together(loading: Loading, generation: Generation) -> None:

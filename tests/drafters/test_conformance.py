@@ -28,6 +28,7 @@ WITH_A_LAW = [
     "early_exit",
     "eagle",
     "medusa",
+    "exit",
 ]  # the others only ever propose points
 V = 5
 TARGET = ToyTarget.random(V, 2, 1)

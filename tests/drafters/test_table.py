@@ -46,7 +46,7 @@ def test_none_is_none_and_auto_is_a_drafter() -> None:
     auto = make_drafter("auto", KIT)
     assert auto is not None
     assert auto.name == AUTO
-    for kind, drafter in (("eagle3", "eagle"), ("medusa", "medusa")):
+    for kind, drafter in (("eagle3", "eagle"), ("medusa", "medusa"), ("exit", "exit")):
         learned = make_drafter("auto", replace(KIT, head_kind=kind))
         assert learned is not None
         assert learned.name == f"{AUTO},{drafter}"
@@ -56,7 +56,7 @@ def test_none_is_none_and_auto_is_a_drafter() -> None:
     ("spec", "says"),
     [
         ("sufix", "Did you mean 'suffix'"),
-        ("zebra9000", "There are bigram, eagle, early_exit, lookup, medusa"),
+        ("zebra9000", "There are bigram, eagle, early_exit, exit, lookup, medusa"),
         ("", "no drafter ''"),
         ("lookup,,suffix", "no drafter ''"),
         ("lookup,bigram,lookup", "'lookup' is named 2 times"),

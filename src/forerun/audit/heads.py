@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.models.architecture import Architecture
 from forerun.models.head_file import HeadFacts, HeadFile, HeadShape, write_head
-from forerun.models.head_shapes import EAGLE, MedusaShape
+from forerun.models.head_shapes import EAGLE, EXIT, ExitShape, MedusaShape
 from forerun.models.model import Model
 from forerun.models.target_checksum import target_checksum
 from forerun.targets.head import Head
@@ -55,12 +55,14 @@ def random_readout(kind: str, model: Model, target: Target, seed: int = 0) -> Re
         seed: Of the weights.
     """
     network, random = model.architecture, np.random.default_rng(seed)
-    shape = MedusaShape(network.width, 3)
-    tensors = {
-        name: _NOISE * random.standard_normal(size, dtype=np.float32)
-        for name, size in shape.tensors(1).items()
-    }
-    facts = _facts(model, (network.num_layers,), kind)
+    is_exit = kind == EXIT
+    shape = ExitShape(network.width, 64) if is_exit else MedusaShape(network.width, 3)
+    tensors = {}
+    for name, size in shape.tensors(1).items():
+        values = _NOISE * random.standard_normal(size, dtype=np.float32)
+        tensors[name] = 1 + values if name.endswith("norm.weight") else values
+    layer = max(network.num_layers // 2, 1) if is_exit else network.num_layers
+    facts = _facts(model, (layer,), kind)
     with _written(tensors, facts) as file:
         return open_readout(file, model, target)
 

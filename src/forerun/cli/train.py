@@ -14,7 +14,14 @@ from forerun.cli.options import option_of, with_options
 from forerun.cli.training import training_display
 from forerun.cli.waiting import open_model, read_model
 from forerun.config import Loading
-from forerun.train.options import Capturing, HeadLearning, Hours, Learning, MedusaLearning
+from forerun.train.options import (
+    Capturing,
+    ExitLearning,
+    HeadLearning,
+    Hours,
+    Learning,
+    MedusaLearning,
+)
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
@@ -127,6 +134,21 @@ def train_medusa(
     command goes on where it ended, also after a kill.
     """
     _learn("medusa", options, model, as_json=as_json)
+
+
+@train.command("exit")
+@with_options
+def train_exit(
+    options: ExitLearning,
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
+) -> None:
+    """Train an adapter on captured text that guesses behind the target's first layers.
+
+    It leaves exit.gguf and its card, exit.json, in the folder. Ctrl-C ends it; the same command
+    goes on where it ended, also after a kill.
+    """
+    _learn("exit", options, model, as_json=as_json)
 
 
 @train.command("export")

@@ -16,7 +16,7 @@ from forerun.drafters.mix import Mix
 from forerun.drafters.protocol import Drafter, Guesser
 from forerun.drafters.store import Store
 from forerun.errors import OptionError
-from forerun.models.head_shapes import EAGLE, MEDUSA
+from forerun.models.head_shapes import EAGLE, EXIT, MEDUSA
 from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 from forerun.targets.readout import Readout
@@ -33,12 +33,13 @@ DRAFTERS: dict[str, str] = {
     "early_exit": "forerun.drafters.early_exit:EarlyExit",
     "eagle": "forerun.drafters.eagle:Eagle",
     "medusa": "forerun.drafters.medusa:Medusa",
+    "exit": "forerun.drafters.exit:Exit",
     "scripted": "forerun.drafters.scripted:Scripted",
     "random": "forerun.drafters.random:Random",
 }
 
 AUTO = "prediction,suffix"
-OF_HEAD = {EAGLE: "eagle", MEDUSA: "medusa"}
+OF_HEAD = {EAGLE: "eagle", MEDUSA: "medusa", EXIT: "exit"}
 """The drafter of each kind of learned head; `auto` asks it, too, where there is such a head."""
 
 
@@ -60,7 +61,7 @@ class DrafterKit:
         open_draft_model: Returns the second target behind drafter `model`; may raise.
         script: What drafter `scripted` guesses; None is each text's own prompt.
         threads: How many may look at the rows of a pass.
-        target: The one that drafter `early_exit` runs the first layers of.
+        target: The one that drafters `early_exit` and `exit` run the first layers of.
         draft_layers: So many of them; None is a quarter.
         head_kind: Of the learned head that there is, or empty; `auto` asks it, too.
         open_head: Returns the head behind drafter `eagle`; may raise.

@@ -96,7 +96,7 @@ class Examples:
         batch = Batch(
             _joined([each.tokens[1:-1] for each in chosen]).long(),
             _joined([np.arange(1, len(each.tokens) - 1) for each in chosen]),
-            _joined([each.features[:-2] for each in chosen]),
+            _joined([each.features[: len(each.tokens) - 2] for each in chosen]),
             lines,
         )
         guesses = [slice(line.first + 1, len(each.tokens) - 1)

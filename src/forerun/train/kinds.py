@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from forerun.train.exit import ExitLearner
 from forerun.train.head_learner import HeadLearner
 from forerun.train.learner import Learner
 from forerun.train.medusa import MedusaLearner
@@ -13,5 +14,6 @@ __all__ = ["KINDS"]
 KINDS: Mapping[str, Callable[..., Learner]] = {
     "head": HeadLearner,
     "medusa": MedusaLearner,
+    "exit": ExitLearner,
 }
 """By name; each is made of the target, its passes, the text's recipe and its own options."""

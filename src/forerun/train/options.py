@@ -8,7 +8,15 @@ from pydantic import Field
 
 from forerun.config import Options, PathText, Real, Whole
 
-__all__ = ["Capturing", "HeadLearning", "Hours", "Learning", "LevelLearning", "MedusaLearning"]
+__all__ = [
+    "Capturing",
+    "ExitLearning",
+    "HeadLearning",
+    "Hours",
+    "Learning",
+    "LevelLearning",
+    "MedusaLearning",
+]
 
 
 class Capturing(Options):
@@ -113,6 +121,17 @@ class HeadLearning(LevelLearning):
 
 class MedusaLearning(LevelLearning):
     """How `train medusa` learns: as many heads as `levels`, side by side."""
+
+
+class ExitLearning(LevelLearning):
+    """How `train exit` learns: what it learns of one guess it knows of all."""
+
+    layer: Whole | None = Field(
+        None,
+        ge=0,
+        description="Which captured layer's input the adapter reads: the target runs so many "
+        "layers before it; by default the lowest.",
+    )
 
 
 class Hours(Options):
