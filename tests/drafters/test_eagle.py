@@ -155,6 +155,25 @@ def test_far_rolled_back_it_guesses_from_the_next_round_on() -> None:
     assert fingerprint(found, V) == fingerprint(expected, V) != []
 
 
+@pytest.mark.parametrize("back", [1, 10, 60])
+def test_rolled_back_a_little_it_still_knows_what_was_shown(back: int) -> None:
+    """Wherever in a long text that is."""
+    eagle, other = eagle_of(ToyHead(TOY)), eagle_of(ToyHead(TOY))
+    tokens = [i * i % 5 for i in range(330)]
+    follow(eagle, 1, tokens[:2], TOY)
+    for end in range(3, 330):
+        grow(eagle, 1, end - 1, tokens[:end], TOY)
+        if end > 190 and end % 23 == 0:
+            kept = tokens[: end - back]
+            eagle.rollback(1, len(kept))
+            request = Text(1, kept, TOY, budget=(3, 2)).request()
+            follow(other, end, kept, TOY)
+            expected = Text(end, kept, TOY, budget=(3, 2)).request()
+            found = fingerprint(eagle.draft([request])[0], V)
+            assert found == fingerprint(other.draft([expected])[0], V) != []
+            grow(eagle, 1, len(kept), tokens[:end], TOY)
+
+
 def test_a_prompt_is_read_in_parts_and_not_kept() -> None:
     """All but the root's row, as it is shown; the parts make no difference."""
     head = Counting(TOY)
@@ -220,21 +239,16 @@ def test_roots_of_all_texts_are_scored_in_one_pass() -> None:
     assert len(head.passes) == 1
 
 
-def test_what_may_be_asked_about_is_scored_together() -> None:
-    """A place's pass scores other guesses beside it, which then cost none."""
+def test_a_place_is_scored_once_and_alone() -> None:
+    """A row more costs a fifth of a pass, and few guesses are ever asked about."""
     head = Counting(TOY, blur=0.2)
     eagle = eagle_of(head)
     follow(eagle, 1, PROMPT, TOY)
     root = eagle.place(Text(1, PROMPT, TOY).request())
-    children = [guess.token for guess in root.guesses(3)]
-    assert len(head.passes) == 1
-    found = [list(root.after(token).guesses(3)) for token in children]
-    assert len(head.passes) == 2
-    alone = eagle_of(ToyHead(TOY, blur=0.2))
-    follow(alone, 1, PROMPT, TOY)
-    for token, guesses in zip(children, found, strict=True):
-        place = alone.place(Text(1, PROMPT, TOY).request())
-        assert list(place.after(token).guesses(3)) == guesses
+    first, second = [root.after(guess.token) for guess in root.guesses(2)]
+    for place in (first, second, first, root):
+        assert len(place.guesses(2)) == 2
+    assert head.passes == [9, 1, 1]
 
 
 def test_far_behind_what_was_not_asked_it_has_no_guess() -> None:

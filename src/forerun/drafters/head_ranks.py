@@ -58,14 +58,14 @@ class HeadRanks:
             ranked = self._weighed([at for at, _ in ranked], logits, position, state)
             if ranked:
                 rest *= math.exp(min(highest - ranked[0][1], 600.0))
-        shares = [math.exp(score - ranked[0][1]) for _, score in ranked]
-        whole = (sum(shares) + rest) / self._trust
-        places = [at for at, _ in ranked[:most]]
+        if not ranked:
+            return []
+        best, drafter = ranked[0][1], self._drafter
+        shares = [math.exp(score - best) for _, score in ranked]
+        unit = self._trust / (sum(shares) + rest)
         return [
-            Guess(token, share / whole, self._drafter, rank)
-            for rank, (token, share) in enumerate(
-                zip(self._tokens[places].tolist(), shares, strict=False)
-            )
+            Guess(int(self._tokens[at]), share * unit, drafter, rank)
+            for rank, ((at, _), share) in enumerate(zip(ranked[:most], shares, strict=False))
         ]
 
     def _ranked(

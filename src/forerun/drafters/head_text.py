@@ -15,6 +15,7 @@ __all__ = ["HeadText", "read"]
 Array = NDArray[np.float32]
 
 _KEPT = 64  # positions whose features are kept, should the text be rolled back to one of them
+_ROOM = 2 * _KEPT  # positions whose features there is room for
 _WAITING = 64  # positions that may wait to be read; a text that nobody asks about is read on
 
 
@@ -43,14 +44,16 @@ class HeadText:
         self.tokens = tokens
         self.rows = self.seen = 0
         self.root: tuple[Array, Array] | None = None
-        self._features: list[Array] = []  # of the last positions seen
+        width = len(head.layers) * head.width
+        self._features = np.empty((0, width), dtype=np.float32)  # of the last positions seen
+        self._held = 0  # of how many; behind them is room
 
     def fork(self) -> HeadText:
         """Return a text that goes its own way from here."""
         twin = HeadText.__new__(HeadText)
         twin._head, twin.sequence = self._head, self._head.fork(self.sequence)
         twin.tokens, twin.rows, twin.seen, twin.root = self.tokens, self.rows, self.seen, self.root
-        twin._features = self._features.copy()
+        twin._features, twin._held = self._features.copy(), self._held
         return twin
 
     def cut(self, length: int) -> None:
@@ -61,7 +64,7 @@ class HeadText:
             self._head.rollback(self.sequence, left)
             self.rows = left
         if self.seen > left:
-            del self._features[max(len(self._features) - (self.seen - left), 0) :]
+            self._held = max(self._held - (self.seen - left), 0)
             self.seen, self.root = left, None
 
     def free(self) -> None:
@@ -73,26 +76,36 @@ class HeadText:
         head = self._head
         if start != self.seen or not all(layer in hidden for layer in head.layers):
             return
-        features = np.concatenate([hidden[layer][rows] for layer in head.layers], axis=1)
-        if self.seen + len(features) >= head.context_length:
+        parts = [hidden[layer][rows] for layer in head.layers]
+        count = len(parts[0])
+        if self.seen + count >= head.context_length:
             return
-        self._features.extend(features)
-        self.seen += len(features)
+        self._make_room(count)
+        np.concatenate(parts, axis=1, out=self._features[self._held : self._held + count])
+        self._held += count
+        self.seen += count
         self.root = None
         if self.seen - self.rows > _WAITING:
             read(head, [self], but=1)
-        kept = max(_KEPT, self.seen - self.rows)
-        if len(self._features) > 2 * kept:
-            # Copied, or the whole pass's features would stay for the sake of the last.
-            self._features = [row.copy() for row in self._features[-kept:]]
+            self._make_room(0)
+
+    def _make_room(self, count: int) -> None:
+        """See to it that so many more positions find room, in no more than they need."""
+        if self._held + count <= len(self._features) <= _ROOM:
+            return
+        kept = min(max(_KEPT, self.seen - self.rows), self._held)
+        last = self._features[self._held - kept : self._held]
+        features = np.empty((max(_ROOM, kept + count), last.shape[1]), dtype=np.float32)
+        features[:kept] = last
+        self._features, self._held = features, kept
 
     @property
     def is_ready(self) -> bool:
         """Whether the last token's row is there, or can be made."""
         is_told = 0 < self.seen == len(self.tokens) - 1
-        return is_told and (self.root is not None or bool(self._features))
+        return is_told and (self.root is not None or self._held > 0)
 
-    def waiting(self, but: int) -> tuple[range, list[Array]]:
+    def waiting(self, but: int) -> tuple[range, Array]:
         """Return the positions whose rows are to be scored, and their features.
 
         Args:
@@ -102,7 +115,8 @@ class HeadText:
             # Read before, but what the last row said is not known any more.
             self.rows -= 1
             self._head.rollback(self.sequence, self.rows)
-        first, last = self.rows - self.seen, -but or None
+        last = self._held - but
+        first = last - (self.seen - but - self.rows)
         return range(self.rows, self.seen - but), self._features[first:last]
 
 
@@ -123,10 +137,10 @@ def read(head: Head, texts: Sequence[HeadText], but: int = 0) -> None:
         for at in positions:
             parent = len(rows) - 1 if len(rows) > first else -1
             rows.append(Row(text.sequence, text.tokens[at + 1], at + 1, parent))
-        features += known
+        features.append(known)
         parts.append(range(first, len(rows)))
     asked = [] if but else [part[-1] for part in parts]
-    scores = head.score(rows, features=np.stack(features), logits=asked)
+    scores = head.score(rows, features=np.concatenate(features), logits=asked)
     for i, (text, part) in enumerate(zip(texts, parts, strict=True)):
         head.commit(text.sequence, part)
         text.rows += len(part)

@@ -1,8 +1,7 @@
 """What a head guesses below a text's root: places that are scored when they are asked about.
 
-A row of a head's pass costs little beside the pass itself. So with a place that is asked about
-those are scored that probably will be, and the rows of all ancestors are scored again, instead of
-keeping them: nothing of a guess is ever in the head's memory.
+The rows of all ancestors are scored again with each, instead of keeping them: nothing of a guess is
+ever in the head's memory.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class HeadNode:
         token: What is guessed.
         above: The node it follows; None at the root.
         depth: Guesses that lead here, itself included.
-        chance: The head's own word that it is right, and all above it.
         logits: What the head says of the next token, float32 [draft vocabulary]; None until it was
             asked, and for ever where the context ends.
         output: What the rows below are given, float32 [width].
@@ -47,7 +45,6 @@ class HeadNode:
         "_state",
         "above",
         "below",
-        "chance",
         "depth",
         "guesses",
         "is_exhausted",
@@ -56,12 +53,12 @@ class HeadNode:
         "token",
     )
 
-    def __init__(self, token: int, above: HeadNode | None, chance: float = 0.0) -> None:
-        self.token, self.above, self.chance = token, above, chance
+    def __init__(self, token: int, above: HeadNode | None) -> None:
+        self.token, self.above = token, above
         self.depth: int = 0 if above is None else above.depth + 1
         self.logits: Array | None = None
         self.output: Array | None = None
-        self.guesses: list[Guess] = []
+        self.guesses: Sequence[Guess] = ()
         self.is_exhausted = False
         self.below: dict[int, HeadNode] = {}
         self._state: State | None = None
@@ -73,6 +70,14 @@ class HeadNode:
         while above is not None and above.output is None:
             count, above = count + (above.above is not None), above.above
         return count
+
+    def path(self) -> list[HeadNode]:
+        """Return the nodes from below the root down to this one."""
+        path, node = [], self
+        while node.above is not None:
+            path.append(node)
+            node = node.above
+        return path[::-1]
 
     def state(self, root: State) -> State:
         """Return the warp's state here, from that at the root."""
@@ -99,9 +104,8 @@ class HeadTree:
 
     def __init__(self, text: HeadText, ranks: HeadRanks, state: State) -> None:
         self.text, self.length = text, len(text.tokens)
-        self.root = HeadNode(ROOT, None, 1.0)
+        self.root = HeadNode(ROOT, None)
         self._ranks, self._state = ranks, state
-        self._offered: dict[int, HeadNode] = {}  # by identity
 
     def guesses(self, node: HeadNode, most: int) -> Sequence[Guess]:
         """Return what may follow a node that was scored, the best first."""
@@ -109,15 +113,9 @@ class HeadTree:
             return ()
         if len(node.guesses) < most and not node.is_exhausted:
             position, count = self.length + node.depth, max(most, _LISTED)
-            known = self._ranks.guesses(node.logits, position, node.state(self._state), count)
-            node.guesses, node.is_exhausted = known, len(known) < count
-            for guess in known:
-                child = self.child(node, guess.token)
-                child.chance = node.chance * guess.confidence
-        for guess in node.guesses[:most]:
-            child = node.below[guess.token]
-            if child.output is None:
-                self._offered[id(child)] = child
+            state = node.state(self._state)
+            node.guesses = self._ranks.guesses(node.logits, position, state, count)
+            node.is_exhausted = len(node.guesses) < count
         return node.guesses[:most]
 
     def child(self, node: HeadNode, token: int) -> HeadNode:
@@ -125,11 +123,6 @@ class HeadTree:
         if token not in node.below:
             node.below[token] = HeadNode(token, node)
         return node.below[token]
-
-    def likeliest(self, most: int) -> list[HeadNode]:
-        """Return the likeliest nodes that were offered, and not scored yet."""
-        self._offered = {at: node for at, node in self._offered.items() if node.output is None}
-        return sorted(self._offered.values(), key=lambda node: -node.chance)[:most]
 
 
 def score_roots(head: Head, trees: Sequence[HeadTree]) -> None:
@@ -143,27 +136,21 @@ def score_roots(head: Head, trees: Sequence[HeadTree]) -> None:
 
 
 def score_nodes(head: Head, wanted: Sequence[tuple[HeadTree, HeadNode]]) -> None:
-    """Score nodes of many trees in one pass; what is above each was scored before."""
+    """Score a node of each of some trees in one pass; what is above them was scored before."""
     rows: list[Row] = []
     given: list[Array] = []
-    places: dict[int, int] = {}  # a node's row, by the node's identity
-    asked: dict[int, HeadNode] = {}
-
-    def add(tree: HeadTree, node: HeadNode) -> int:
-        above = node.above
-        if above is None:
-            return -1
-        if id(node) not in places:
-            parent = add(tree, above)
-            assert above.output is not None, "scored before"
-            places[id(node)] = len(rows)
-            rows.append(Row(tree.text.sequence, node.token, tree.length + node.depth - 1, parent))
-            given.append(above.output)
-        return places[id(node)]
-
+    asked: dict[int, HeadNode] = {}  # by row
     for tree, node in wanted:
-        if node.output is None and tree.length + node.depth <= head.context_length:
-            asked[add(tree, node)] = node
+        if node.output is not None or tree.length + node.depth > head.context_length:
+            continue
+        parent = -1
+        for place, one in enumerate(node.path(), tree.length):
+            assert one.above is not None
+            assert one.above.output is not None, "scored before"
+            rows.append(Row(tree.text.sequence, one.token, place, parent))
+            given.append(one.above.output)
+            parent = len(rows) - 1
+        asked[parent] = node
     if not asked:
         return
     scores = head.score(rows, given=np.stack(given), logits=list(asked))

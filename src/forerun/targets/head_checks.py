@@ -40,19 +40,20 @@ def head_inputs(
         EngineError: There are more or fewer than rows, or they are of another width.
     """
     width = head.shape.width
-    parts = []
-    for name, values, columns in (
-        ("Features", features, len(head.facts.layers) * width),
-        ("Given outputs", given, width),
-    ):
-        part = np.empty((0, columns)) if values is None else values
-        if part.ndim != 2 or part.shape[1] != columns:
-            raise EngineError(f"{name} are {part.shape}, not [rows, {columns}].")
-        parts.append(np.ascontiguousarray(part, dtype=np.float32))
-    if sum(map(len, parts)) != num_rows:
-        counts = f"{len(parts[0])} features and {len(parts[1])} given outputs"
+    known = _floats("Features", features, len(head.facts.layers) * width)
+    others = _floats("Given outputs", given, width)
+    if len(known) + len(others) != num_rows:
+        counts = f"{len(known)} features and {len(others)} given outputs"
         raise EngineError(f"There are {num_rows} rows, and {counts}.")
-    return parts[0], parts[1]
+    return known, others
+
+
+def _floats(name: str, values: Array | None, columns: int) -> Array:
+    if values is None:
+        return np.empty((0, columns), dtype=np.float32)
+    if values.ndim != 2 or values.shape[1] != columns:
+        raise EngineError(f"{name} are {values.shape}, not [rows, {columns}].")
+    return np.ascontiguousarray(values, dtype=np.float32)
 
 
 def check_head_rows(
