@@ -67,6 +67,20 @@ def test_from_text_to_parallel_heads_and_to_other_engines(run: Any, tmp_path: Pa
 
 
 @pytest.mark.judge
+def test_a_small_model_is_one_command(run: Any, tmp_path: Path) -> None:
+    """Its file, its folder and its card lie beside the text; a layer that is not there is told."""
+    captured(run, tmp_path, 1500)
+    command = ("train", "model", "--folder", str(tmp_path), "--budget", "200", "--rows", "128")
+    result = run(*command, "--draft-tokens", "2", "--threads", "1", "--json")
+    assert result.exit_code == 0
+    assert records(result.stdout)[-1]["card"]["kind"] == "model"
+    assert {"model.gguf", "model-hf", "model.json"} <= {path.name for path in tmp_path.iterdir()}
+    wrong = run(*command, "--layers", "0,7")
+    assert wrong.exit_code == 2
+    assert "has 2" in wrong.stderr
+
+
+@pytest.mark.judge
 def test_a_finished_training_can_be_drawn(run: Any, tmp_path: Path) -> None:
     """The same command with `--plot` makes nothing new but the drawing."""
     pytest.importorskip("matplotlib")

@@ -35,9 +35,13 @@ def slow(
         rest = laws[2][i]
         kl = rest * (rest.log() - left) + sum(p * (p.log() - log_q[k]) for k, p in named)
         cross = -rest * left - sum(p * log_q[k] for k, p in named)
+        reverse = left.exp() * (left - rest.log())
+        reverse = reverse + sum(log_q[k].exp() * (log_q[k] - p.log()) for k, p in named)
         w = torch.exp(-DECAY * alpha.detach())
         value = {
             "ce": cross,
+            "kl": kl,
+            "rkl": reverse,
             "lk": w * kl + (1 - w) * (1 - alpha),
             "log-alpha": -alpha.log(),
             "tv": 1 - alpha,
@@ -91,3 +95,14 @@ def test_a_step_down_the_slope_lowers_the_loss(loss: LossName) -> None:
     before = learn(x, head, laws_, loss)
     after = learn(x - 1e-2 * before.slope, head, laws_, loss)
     assert after.loss.sum() < before.loss.sum()
+
+
+@pytest.mark.parametrize("loss", ["kl", "rkl", "tv"])
+def test_a_divergence_is_nothing_where_the_laws_are_one(loss: LossName) -> None:
+    """With all of p named; elsewhere it is above zero."""
+    x, head, *_ = case(6)
+    q = torch.softmax(x @ head.T, -1)
+    every = torch.arange(len(head)).expand(len(x), -1)
+    none = torch.zeros(len(x), dtype=q.dtype)
+    assert learn(x, head, Laws.of(every, q, none), loss).loss.abs().max() < 1e-6
+    assert learn(x, head, Laws.of(every, q.roll(1, 0), none), loss).loss.min() > 1e-3

@@ -27,13 +27,14 @@ from forerun.cli.python_reference import python_page
 from forerun.config import Generation, Loading, Options, Racing, Timing
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, DRAFTERS
-from forerun.train.options import Capturing, HeadLearning, Hours
+from forerun.train.options import Capturing, HeadLearning, Hours, ModelLearning
 
 __all__ = ["FOLDER", "pages", "write"]
 
 FOLDER = Path("docs/reference")
 _GENERATED = "<!-- Written by `make docs` from the code; change it there. -->"
-_GROUPS = (Loading, Generation, Timing, Racing, Capturing, HeadLearning, Hours)
+_LEARNING = (Hours, Capturing, HeadLearning, ModelLearning)
+_GROUPS = (Loading, Generation, Timing, Racing, *_LEARNING)
 _BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
 
 
@@ -65,7 +66,7 @@ def _options() -> Iterator[str]:
     yield "numbers joined by commas; a variable holds what one flag would."
     uses: tuple[tuple[type[Options], str], ...] = ((Loading, "In Python: `forerun.load(...)`."),)
     uses += ((Generation, "In Python: `generate`, `stream`."),)
-    uses += ((Timing, ""), (Racing, ""), (Hours, ""), (Capturing, ""), (HeadLearning, ""))
+    uses += tuple((options, "") for options in (Timing, Racing, *_LEARNING))
     shown: set[str] = set()  # what several have in common is shown once
     for options, use in uses:
         groups: dict[str, list[str]] = {}

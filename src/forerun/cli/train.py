@@ -21,6 +21,7 @@ from forerun.train.options import (
     Hours,
     Learning,
     MedusaLearning,
+    ModelLearning,
 )
 
 if TYPE_CHECKING:
@@ -151,6 +152,21 @@ def train_exit(
     _learn("exit", options, model, as_json=as_json)
 
 
+@train.command("model")
+@with_options
+def train_model(
+    options: ModelLearning,
+    model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the last has all.")] = False,
+) -> None:
+    """Train a small model on captured text, and on its own drafts, which the target scores.
+
+    It leaves model.gguf, the same as a folder of transformers', model-hf, and the card model.json.
+    Ctrl-C ends it; the same command goes on where it ended, also after a kill.
+    """
+    _learn("model", options, model, as_json=as_json)
+
+
 @train.command("export")
 def train_export(
     head: Annotated[Path, typer.Argument(help="The head's file.", show_default=False)],
@@ -190,7 +206,7 @@ def _learn(kind: str, options: Learning, model: str, *, as_json: bool) -> None:
 
     if options.plot is not None:
         check_plot(options.plot)
-    lm = _open(model, None)
+    lm = _open(model, options.threads)
     with training_display(as_json=as_json) as display:
         card = learned_from(
             kind,

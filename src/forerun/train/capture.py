@@ -22,9 +22,10 @@ from forerun.core.warp import State, Warp
 from forerun.errors import OptionError, TrainingError
 from forerun.models.model import Model
 from forerun.models.target_checksum import target_checksum
-from forerun.native import fast_likeliest, fast_noise, fast_warp
+from forerun.native import fast_noise, fast_warp
 from forerun.targets.protocol import Row, Target
 from forerun.train.folder import check_room, working_folder
+from forerun.train.kept_laws import kept_laws
 from forerun.train.loops import LoopWatch
 from forerun.train.options import Capturing
 from forerun.train.prompts import Beginning, Frame, beginning, frame_of, read_prompts
@@ -310,19 +311,10 @@ class _Writer:
     ) -> tuple[NDArray[np.generic], ...]:
         """Return what is kept of each row: features, likely tokens, their log p, the rest's p."""
         threads = self._target.capabilities.threads
-        likely = fast_likeliest(logits, self._recipe.top, threads)
-        normalisers = self._warp(1.0, 1.0).log_normalisers(logits, range(len(logits)))
-        below = np.array([highest + log_sum for highest, log_sum in normalisers])
-        log_p = likely.logits.astype(np.float64) - below[:, np.newaxis]
-        rest = np.maximum(1 - np.exp(log_p).sum(axis=1), 0)
+        likely, log_p, rest = kept_laws(logits, self._recipe.top, self._warp(1.0, 1.0), threads)
         most = np.finfo(np.float16).max
         features = np.concatenate(hidden, axis=1).clip(-most, most)
-        return (
-            features.astype(np.float16),
-            np.maximum(likely.tokens, 0),
-            log_p.astype(np.float16),
-            rest.astype(np.float32),
-        )
+        return features.astype(np.float16), likely, log_p, rest
 
     def _warp(self, temperature: float, top_p: float) -> Warp:
         key = temperature, top_p

@@ -18,7 +18,7 @@ from forerun.train.network import LevelNetwork
 from forerun.train.shards import Conversation
 from forerun.train.vocabulary import ids_of
 
-__all__ = ["Measured", "measure", "measure_exactly"]
+__all__ = ["Measured", "logits_along", "measure", "measure_exactly"]
 
 _MOST_ROWS = 256
 
@@ -93,7 +93,7 @@ def measure_exactly(
     kept = torch.from_numpy(tokens)
     sums: list[list[list[torch.Tensor]]] = [[[], [], []] for _ in range(levels)]
     for place, each in enumerate(conversations):
-        p = torch.softmax(_logits(target, each).double(), -1)[:, kept]
+        p = torch.softmax(logits_along(target, each).double(), -1)[:, kept]
         task = examples.task([place])
         with torch.no_grad():
             outputs = network.levels(task.batch, levels)
@@ -115,7 +115,7 @@ def _best(conversation: Conversation, level: int) -> torch.Tensor:
     return torch.from_numpy(conversation.likely[first:-1, 0].astype(np.int64))
 
 
-def _logits(target: Target, conversation: Conversation) -> torch.Tensor:
+def logits_along(target: Target, conversation: Conversation) -> torch.Tensor:
     """Return the target's logits after each token that a guess follows, float32."""
     first, end = max(conversation.answer - 1, 1), len(conversation.tokens) - 1
     sequence = target.open(conversation.tokens[:first].tolist())

@@ -13,7 +13,7 @@ from forerun.train.losses import Laws
 from forerun.train.network import Batch, Line
 from forerun.train.shards import Conversation
 
-__all__ = ["Examples", "Task", "batches", "split"]
+__all__ = ["Examples", "Task", "TextExamples", "batches", "guess_rows", "joined", "split"]
 
 _LEAST = 8  # rows that guess, or a conversation teaches nothing
 _REST_INSIDE = 0.5  # of what p leaves unnamed; rare tokens are rarely in the draft's vocabulary
@@ -82,36 +82,70 @@ class Examples:
         ids: Of each of the target's tokens, its id in the draft's vocabulary, or -1.
     """
 
+    rest_inside = _REST_INSIDE
+
     def __init__(self, conversations: Sequence[Conversation], ids: NDArray[np.int64]) -> None:
-        self._conversations, self._ids = conversations, torch.from_numpy(ids)
+        self._conversations, self.ids = conversations, torch.from_numpy(ids)
 
     def task(self, places: Sequence[int]) -> Task:
         """Return the batch of some conversations."""
         chosen = [self._conversations[place] for place in places]
+        batch = self.batch(chosen)
+        guesses = [guess_rows(each) for each in chosen]
+        pairs = list(zip(chosen, guesses, strict=True))
+        likely = joined([each.likely[rows] for each, rows in pairs])
+        log_p = joined([each.log_p[rows] for each, rows in pairs]).float()
+        rest = joined([each.rest[rows] for each, rows in pairs]) * self.rest_inside
+        return Task(
+            batch,
+            Laws.of(self.ids[likely.long()], log_p.exp(), rest),
+            [rows.stop - rows.start for rows in guesses],
+            [each.temperature == 0 for each in chosen],
+        )
+
+    def batch(self, chosen: Sequence[Conversation]) -> Batch:
+        """Return the rows of some conversations, each with the features of the position before."""
         lines, begin = [], 0
         for each in chosen:
             end = begin + len(each.tokens) - 2
             lines.append(Line(slice(begin, end), max(each.answer - 2, 0)))
             begin = end
-        batch = Batch(
-            _joined([each.tokens[1:-1] for each in chosen]).long(),
-            _joined([np.arange(1, len(each.tokens) - 1) for each in chosen]),
-            _joined([each.features[: len(each.tokens) - 2] for each in chosen]),
+        return Batch(
+            joined([each.tokens[1:-1] for each in chosen]).long(),
+            joined([np.arange(1, len(each.tokens) - 1) for each in chosen]),
+            joined([each.features[: len(each.tokens) - 2] for each in chosen]),
             lines,
         )
-        guesses = [slice(line.first + 1, len(each.tokens) - 1)
-                   for line, each in zip(lines, chosen, strict=True)]  # fmt: skip
-        pairs = list(zip(chosen, guesses, strict=True))
-        likely = _joined([each.likely[rows] for each, rows in pairs])
-        log_p = _joined([each.log_p[rows] for each, rows in pairs]).float()
-        rest = _joined([each.rest[rows] for each, rows in pairs]) * _REST_INSIDE
-        return Task(
-            batch,
-            Laws.of(self._ids[likely.long()], log_p.exp(), rest),
-            [rows.stop - rows.start for rows in guesses],
-            [each.temperature == 0 for each in chosen],
+
+
+class TextExamples(Examples):
+    """Conversations as batches for whoever reads their tokens, from the first on, and no features.
+
+    Its vocabulary is the target's: nothing that p leaves unnamed is outside of it.
+    """
+
+    rest_inside = 1.0
+
+    def batch(self, chosen: Sequence[Conversation]) -> Batch:
+        """Return the rows of some conversations."""
+        lines, begin = [], 0
+        for each in chosen:
+            end = begin + len(each.tokens) - 1
+            lines.append(Line(slice(begin, end), guess_rows(each).start))
+            begin = end
+        return Batch(
+            joined([each.tokens[:-1] for each in chosen]).long(),
+            joined([np.arange(len(each.tokens) - 1) for each in chosen]),
+            torch.empty(begin, 0),
+            lines,
         )
 
 
-def _joined(parts: Sequence[NDArray[np.generic]]) -> torch.Tensor:
+def guess_rows(conversation: Conversation) -> slice:
+    """Return the places whose next token is a guess at the answer: the first is never guessed."""
+    return slice(max(conversation.answer - 1, 1), len(conversation.tokens) - 1)
+
+
+def joined(parts: Sequence[NDArray[np.generic]]) -> torch.Tensor:
+    """Return arrays one behind the other, as a tensor."""
     return torch.from_numpy(np.concatenate(parts))

@@ -23,17 +23,18 @@ from forerun.train.examples import Examples, Task
 from forerun.train.learner import Progress, Taught, Text, Trained
 from forerun.train.losses import LossName, learn
 from forerun.train.network import Frozen, LevelNetwork, Weights
-from forerun.train.options import LevelLearning
-from forerun.train.shards import Recipe
+from forerun.train.options import Learning, LevelLearning
+from forerun.train.shards import Conversation, Recipe
 from forerun.train.vocabulary import choose_tokens, ids_of, token_weights
 
-__all__ = ["LevelsLearner"]
+__all__ = ["FrozenHeadLearner", "LevelsLearner"]
 
 _DECAY_OF_LEVELS = 0.8
+Options = TypeVar("Options", bound=Learning)
 Chosen = TypeVar("Chosen", bound=LevelLearning)
 
 
-class LevelsLearner(ABC, Generic[Chosen]):
+class FrozenHeadLearner(ABC, Generic[Options]):
     """A learner whose network makes what rows of the target's head are multiplied with.
 
     Args:
@@ -43,6 +44,7 @@ class LevelsLearner(ABC, Generic[Chosen]):
         options: How to learn.
 
     Attributes:
+        name: Of its kind.
         weights: What is learned.
         tokens: The draft's vocabulary, int64 [R]; known once text was taken.
         frozen: What the network takes from the target; likewise.
@@ -55,7 +57,7 @@ class LevelsLearner(ABC, Generic[Chosen]):
     tokens: NDArray[np.int64]
     frozen: Frozen
 
-    def __init__(self, model: Model, target: Target, recipe: Recipe, options: Chosen) -> None:
+    def __init__(self, model: Model, target: Target, recipe: Recipe, options: Options) -> None:
         if recipe.target != target_checksum(model):
             what = f"The captured text is of another target ({recipe.target_name})."
             raise TrainingError(what, f"Capture text of {model.name} into another folder.")
@@ -63,6 +65,11 @@ class LevelsLearner(ABC, Generic[Chosen]):
         self.weights = self.initial()
 
     # ---- what a kind adds
+
+    @property
+    @abstractmethod
+    def levels(self) -> int:
+        """Guesses in a row that it learns to make."""
 
     @abstractmethod
     def initial(self) -> Weights:
@@ -76,28 +83,30 @@ class LevelsLearner(ABC, Generic[Chosen]):
     def export(self, trained: Trained, folder: Path) -> dict[str, object]:
         """Measure what came of it by the target's own passes, write its files, return its card."""
 
+    @abstractmethod
     def choose(self, text: Text) -> NDArray[np.int64]:
-        """Return the draft's vocabulary: the tokens that the captured laws use most."""
-        weights = token_weights(text.learned, self.recipe.vocab_size)
-        return choose_tokens(weights, min(self.options.vocabulary, len(weights)))
+        """Return the draft's vocabulary."""
+
+    def examples(self, conversations: Sequence[Conversation]) -> Examples:
+        """Return conversations as batches."""
+        return Examples(conversations, ids_of(self.tokens, self.recipe.vocab_size))
 
     # ---- what they share
 
     def take(self, text: Text) -> None:
         """Learn from this text from now on; its vocabulary is chosen from it."""
         self.tokens = self.choose(text)
-        ids = ids_of(self.tokens, self.recipe.vocab_size)
-        self._examples = Examples(text.learned, ids)
-        self._watched = Examples(text.watched, ids).task(range(len(text.watched)))
+        self._examples = self.examples(text.learned)
+        self._watched = self.examples(text.watched).task(range(len(text.watched)))
         self.frozen = Frozen.of(self.model, self.tokens)
         self._network = self.network(self.weights)
         head = self.frozen.head
-        self._head = head if self.options.fp32 else head.bfloat16()
+        self.head = head if self.options.fp32 else head.bfloat16()
 
     def backward(self, places: Sequence[int], progress: Progress) -> Taught:
         """Learn from a batch; early, few levels deep and by cross-entropy."""
         # Deep guesses teach little before the first ones are any good.
-        levels, options = self.options.levels, self.options
+        levels, options = self.levels, self.options
         if progress.is_within(options.cross_entropy):
             return self.teach(self._examples.task(places), min(levels, 2), "ce")
         return self.teach(self._examples.task(places), levels, options.loss)
@@ -109,7 +118,7 @@ class LevelsLearner(ABC, Generic[Chosen]):
         rows = len(task.laws.rest)
         slopes, losses = [], []
         for level, output in enumerate(outputs):
-            learned = learn(output.to(self._head.dtype), self._head, task.level(level), loss)
+            learned = learn(output.to(self.head.dtype), self.head, task.level(level), loss)
             slopes.append(learned.slope.float() * (_DECAY_OF_LEVELS**level / rows))
             losses.append(float(learned.loss.mean()))
         torch.autograd.backward(outputs, slopes)
@@ -117,4 +126,18 @@ class LevelsLearner(ABC, Generic[Chosen]):
 
     def measure(self) -> Measured:
         """Measure on the watched text, by the tokens that were kept: a lower bound of alpha."""
-        return measure(self._network, self._watched, self.options.levels, not self.options.fp32)
+        return measure(self._network, self._watched, self.levels, not self.options.fp32)
+
+
+class LevelsLearner(FrozenHeadLearner[Chosen]):
+    """A learner that guesses several levels deep, over a vocabulary of its own."""
+
+    @property
+    def levels(self) -> int:
+        """Guesses in a row that it learns to make."""
+        return self.options.levels
+
+    def choose(self, text: Text) -> NDArray[np.int64]:
+        """Return the draft's vocabulary: the tokens that the captured laws use most."""
+        weights = token_weights(text.learned, self.recipe.vocab_size)
+        return choose_tokens(weights, min(self.options.vocabulary, len(weights)))

@@ -5,6 +5,8 @@ drafts that would be accepted, the sum of min(p, q); what p has outside of the d
 of its likeliest tokens counts as lost.
 
 - `ce`: soft cross-entropy; the tokens that p does not name are one bucket.
+- `kl`: the forward KL divergence of those, KL(p, q): the same slopes, and 0 where q is p.
+- `rkl`: the reverse, KL(q, p).
 - `lk`: w · KL + (1 - w)(1 - alpha), w = exp(-3 alpha), held fixed: what is lost moves the loss once
   the laws are near (the LK losses of 2026).
 - `log-alpha`: -log alpha.
@@ -22,11 +24,12 @@ import torch
 
 __all__ = ["DECAY", "LOSSES", "Laws", "Learned", "LossName", "learn"]
 
-LossName = Literal["ce", "lk", "log-alpha", "tv"]
+LossName = Literal["ce", "kl", "rkl", "lk", "log-alpha", "tv"]
 LOSSES: tuple[str, ...] = get_args(LossName)
 
 DECAY = 3.0
 _TINY = 1e-12
+_LEAST = 1e-6  # p that a reverse KL divergence reckons with: what was kept of it is rounded
 _ROWS = 256  # at a time: their logits stay in a processor's cache
 
 
@@ -114,13 +117,26 @@ def _slopes(
         return -alpha.clamp(min=_TINY).log(), rise * scale, -below * scale[:, None], alpha
     named = q.sum(-1)
     left = (1 - named).clamp(min=_TINY)
+    if loss == "rkl":
+        return (*_reverse(q, left, laws), alpha)
     cross = -torch.xlogy(laws.p, q.clamp(min=_TINY)).sum(-1) - laws.rest * left.log()
     dense = laws.p.sum(-1) - laws.rest * named / left
     sparse = q * (laws.rest / left)[:, None] - laws.p
-    if loss == "ce":
-        return cross, dense, sparse, alpha
+    if loss in ("ce", "kl"):
+        return cross if loss == "ce" else cross + laws.entropy, dense, sparse, alpha
     w = torch.exp(-DECAY * alpha)
     value = w * (cross + laws.entropy) + (1 - w) * (1 - alpha)
     dense = w * dense + (1 - w) * rise
     sparse = w[:, None] * sparse - (1 - w)[:, None] * below
     return value, dense, sparse, alpha
+
+
+def _reverse(
+    q: torch.Tensor, left: torch.Tensor, laws: Laws
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return KL(q, p) and its slopes; what is not named is one bucket."""
+    named = torch.where(q > 0, (q.clamp(min=_TINY) / laws.p.clamp(min=_LEAST)).log(), 0.0)
+    others = (left / laws.rest.clamp(min=_LEAST)).log()
+    value = (q * named).sum(-1) + left * others
+    # d value / d logit y = q_y (log(q_y / p_y) - value): the same number for all of the bucket.
+    return value, others - value, q * (named - others[:, None])

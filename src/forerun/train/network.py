@@ -40,14 +40,16 @@ class Batch(NamedTuple):
     Attributes:
         tokens: int64 [M].
         positions: int64 [M].
-        features: float16 [M, layers · width]: of the position before.
+        features: float16 [M, layers · width]: of the position before, if the network reads them.
         lines: The conversations.
+        seen: Of each line, what each row attends to, bool [rows, rows]; none: all before it.
     """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     features: torch.Tensor
     lines: Sequence[Line]
+    seen: Sequence[torch.Tensor] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,8 +108,8 @@ class Decoder:
         self._frequencies = torch.from_numpy(network.rope.frequencies())
 
     def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        """Multiply with a matrix."""
-        return functional.linear(x, self.weights[name])
+        """Multiply with a matrix, and add its bias if there is one."""
+        return functional.linear(x, self.weights[name], self.weights.get(_bias_of(name)))
 
     def rms(self, x: torch.Tensor, name: str) -> torch.Tensor:
         """Normalise by the root mean square, with a weight."""
@@ -143,3 +145,7 @@ class Decoder:
         else:
             both = torch.cat([left, right], -1)
         return torch.cat([both, still], -1)
+
+
+def _bias_of(name: str) -> str:
+    return f"{name.removesuffix('weight')}bias"

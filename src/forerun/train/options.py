@@ -16,6 +16,7 @@ __all__ = [
     "Learning",
     "LevelLearning",
     "MedusaLearning",
+    "ModelLearning",
 ]
 
 
@@ -70,7 +71,7 @@ class Learning(Options):
     budget: Whole = Field(
         2_000_000, ge=1, description="Tokens of answers to learn from, repeats counted."
     )
-    loss: Literal["ce", "lk", "log-alpha", "tv"] = Field(
+    loss: Literal["ce", "kl", "rkl", "lk", "log-alpha", "tv"] = Field(
         "lk", description="The loss after the first part, which is soft cross-entropy."
     )
     cross_entropy: Real = Field(
@@ -131,6 +132,28 @@ class ExitLearning(LevelLearning):
         ge=0,
         description="Which captured layer's input the adapter reads: the target runs so many "
         "layers before it; by default the lowest.",
+    )
+
+
+class ModelLearning(Learning):
+    """How `train model` learns: from captured text, then from its own drafts as well."""
+
+    FREE: ClassVar[frozenset[str]] = Learning.FREE | {"weights"}
+
+    layers: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
+        (),
+        description="The target's layers that it begins with; by default the first and the last.",
+    )
+    own_drafts: Real = Field(
+        0.4,
+        ge=0,
+        le=1,
+        description="The share of the budget, its last one, in which it learns from its own drafts "
+        "as well, which the target scores.",
+    )
+    draft_tokens: Whole = Field(6, ge=1, le=64, description="Tokens of such a draft.")
+    weights: Literal["Q8_0", "Q4_1", "Q4_0", "F16"] = Field(
+        "Q8_0", description="Type of the matrices in its file, the embedding's among them."
     )
 
 
