@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when its library is imported: no test asks it
+
 JUDGES = ("torch", "transformers")
 LEFT_OUT = "no torch and transformers to judge by"
 

@@ -65,18 +65,19 @@ def load(
     """Open a model: by name (pulled at first use), a GGUF file or a Hugging Face folder.
 
     Args:
-        model: A name such as "smollm2", or a path.
+        model: A name such as "smollm2", a path, or an id of the Hugging Face hub.
         progress: Called while a named model is being pulled, and as the weights are packed.
         options: The rest of `forerun.config.Loading`: weights, target, threads,
-            instruction_set, kv_bits, draft_model, draft_layers, head, force_head, context, script,
-            corpus, store, store_tokens.
+            instruction_set, kv_bits, device, dtype, remote_code, draft_model, draft_layers, head,
+            force_head, context, script, corpus, store, store_tokens.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
         StartError: No such model, or it cannot be fetched, read or run; the subclass says which.
     """
     loading = Loading.make(model=model, **options)
-    read = load_model(loading.model, weights=loading.weights, progress=progress)
+    foreign = loading.target in ("auto", "transformers")
+    read = load_model(loading.model, weights=loading.weights, foreign=foreign, progress=progress)
     return LanguageModel(read, loading, progress=progress)
 
 
@@ -402,7 +403,8 @@ class LanguageModel:
             return self._open_target(self.model.cut(layers or quarter), self.loading.context).target
         # A folder is read as the target's is; a GGUF file has its own types.
         weights = self.loading.weights if os.path.isdir(named) else "auto"
-        model = load_model(named, layers=layers, weights=weights)
+        foreign = self.loading.target in ("auto", "transformers")
+        model = load_model(named, layers=layers, weights=weights, foreign=foreign)
         if model.tokenizer.fingerprint != self.model.tokenizer.fingerprint:
             raise VocabularyError(
                 f"Draft model {named!r} has another vocabulary than {self.model.name!r}.",
@@ -425,6 +427,7 @@ class LanguageModel:
             context=context,
             threads=loading.threads,
             kv_bits=None if loading.kv_bits is None else int(loading.kv_bits),
+            placing=(loading.device, loading.dtype, loading.remote_code),
             progress=progress,
         )
 

@@ -41,9 +41,10 @@ __all__ = [
     "check_together",
 ]
 
-TargetName = Literal["auto", "native", "reference"]
+TargetName = Literal["auto", "native", "reference", "transformers"]
 KVBits = Literal["16", "32"]
 InstructionSetName = Literal["auto", "avx512", "avx2", "portable"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 WeightsName = Literal["auto", "bf16", "int8", "int4"]
 RuleName = Literal["match", "speculative", "block", "tree", "lenient"]
 
@@ -309,12 +310,16 @@ class Generation(Sampling, Speculation, Ending):
     )
 
 
+# What only the transformers target is told, and what stands for nothing being told.
+_PLACING: dict[str, object] = {"device": None, "dtype": "auto", "remote_code": False}
+
+
 class Loading(Options):
     """What a model is opened with."""
 
     model: PathText = Field(
         "smollm2",
-        description="A model's name, a GGUF file, or a Hugging Face folder.",
+        description="A model's name, a GGUF file, or a Hugging Face folder or id.",
     )
     weights: WeightsName = Field(
         "auto",
@@ -324,7 +329,8 @@ class Loading(Options):
     target: TargetName = Field(
         "auto",
         description="What computes the model's passes: native (compiled), reference (numpy, slow), "
-        "or auto: native where it is compiled and runs the model, else reference, which is said.",
+        "transformers (a folder's network on any device, with forerun[hf]), or auto: native where "
+        "it is compiled and runs the model, else transformers or reference, which is said.",
     )
     threads: Whole | None = Field(
         None,
@@ -341,6 +347,21 @@ class Loading(Options):
         None,
         description="Bits of each number in the native target's keys and values: 16, or 32 for "
         "twice the memory and a slower pass; by default 16.",
+    )
+    device: PathText | None = Field(
+        None,
+        description="Where the transformers target runs: cpu, cuda, cuda:1, mps, ...; by default "
+        "the first accelerator, else the processor.",
+    )
+    dtype: DtypeName = Field(
+        "auto",
+        description="Type of the transformers target's weights: auto (as stored), float32, "
+        "bfloat16 or float16.",
+    )
+    remote_code: bool = Field(
+        False,
+        description="Let the transformers target run code that a folder brings. It can do whatever "
+        "you can.",
     )
     draft_model: PathText | None = Field(
         None,
@@ -408,14 +429,21 @@ class Loading(Options):
         return self
 
     @model_validator(mode="after")
-    def _of_the_native_target(self) -> Self:
-        for name in ("threads", "kv_bits"):
-            value = getattr(self, name)
-            if value is not None and self.target == "reference":
-                raise ValueError(
-                    f"{name} = {value} is for the native target, and target is 'reference'; "
-                    f"leave {name} out or choose another target."
-                )
+    def _of_the_target(self) -> Self:
+        wanted = {"native": ("threads", "kv_bits"), "transformers": tuple(_PLACING)}
+        for owner, names in wanted.items():
+            for name in names:
+                value = getattr(self, name)
+                is_given = value != _PLACING.get(name)
+                if is_given and self.target not in (owner, "auto"):
+                    raise ValueError(
+                        f"{name} = {value} is for the {owner} target, and target is "
+                        f"{self.target!r}; leave {name} out or choose another target."
+                    )
+        if self.weights != "auto" and self.target == "transformers":
+            raise ValueError(
+                f"weights = {self.weights} is for Forerun's own targets; use dtype instead."
+            )
         return self
 
 

@@ -14,7 +14,7 @@ from forerun.targets.reference import ReferenceTarget
 from forerun.targets.toy import ToyTarget
 from models.tiny_gguf import Tiny
 
-__all__ = ["TARGETS"]
+__all__ = ["ELSEWHERE", "TARGETS"]
 
 
 def _of_tiny(kind: Callable[[Model], Target], **changes: Any) -> Target:
@@ -30,3 +30,6 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "reference": lambda: _of_tiny(ReferenceTarget),
     "native": lambda: _of_tiny(NativeTarget, width=64, inner=96, quantisation="Q4_1"),
 }
+
+# Those whose suite needs a library that the package does not: the file that runs it for them.
+ELSEWHERE: dict[str, str] = {"transformers": "test_transformers_conformance.py"}

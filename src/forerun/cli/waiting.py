@@ -75,8 +75,14 @@ def pulling(name: str) -> Iterator[Callable[[LoadProgress], None]]:
         yield report
 
 
-def read_model(name: str, weights: WeightsName = "auto") -> Model:
-    """Read a model, fetching it at first use, with something to look at meanwhile."""
+def read_model(name: str, weights: WeightsName = "auto", *, foreign: bool = False) -> Model:
+    """Read a model, fetching it at first use, with something to look at meanwhile.
+
+    Args:
+        name: A name or path.
+        weights: How a folder's matrices are read.
+        foreign: Take a folder whose network only transformers runs, too.
+    """
     from forerun.models.model import load_model
     from forerun.models.pull import pull
     from forerun.models.registry import MODELS
@@ -85,19 +91,21 @@ def read_model(name: str, weights: WeightsName = "auto") -> Model:
         with pulling(name) as report:
             pull(name, progress=report)
     with spinner(f"Opening {name}"):
-        return load_model(name, weights=weights)
+        return load_model(name, weights=weights, foreign=foreign)
 
 
 def open_model(loading: Loading) -> LanguageModel:
     """Open a model for writing."""
     from forerun.api import LanguageModel
 
-    model = read_model(loading.model, loading.weights)
+    foreign = loading.target in ("auto", "transformers")
+    model = read_model(loading.model, loading.weights, foreign=foreign)
     with pulling(loading.model) as report:
         lm = LanguageModel(model, loading, progress=report)
     if lm.target_reason:
         name = lm.target.capabilities.name
-        told = printable(f"Slow: the {name} target runs this. {lm.target_reason}")
+        slow = "Slow: the" if name == "reference" else "The"
+        told = printable(f"{slow} {name} target runs this. {lm.target_reason}")
         stderr().print(Text(told), soft_wrap=True)
     if loading.corpus:
         _tell_corpus(lm.corpus)

@@ -12,8 +12,8 @@ from forerun.models.plain_file import DAMAGED
 __all__ = ["UNSUPPORTED", "Facts"]
 
 UNSUPPORTED = (
-    "Forerun runs llama (with mistral), qwen2, qwen3 and smollm3 without such extras. For all else "
-    "a backend on transformers (forerun[hf]) is planned; it is not available yet."
+    "Forerun's own engines run llama (with mistral), qwen2, qwen3 and smollm3 without such extras. "
+    "All else that transformers knows runs on it: pip install 'forerun[hf]', and a folder."
 )
 _LARGEST_HEAD = 1 << 14
 

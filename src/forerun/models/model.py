@@ -20,6 +20,7 @@ from forerun.models.architecture import Architecture
 from forerun.models.chat_template import ChatTemplate
 from forerun.models.folder_weights import Weights
 from forerun.models.gguf_file import GGUFFile
+from forerun.models.hub import hub_folder, is_hub_id
 from forerun.models.model_folder import read_folder
 from forerun.models.pull import pull
 from forerun.models.registry import MODELS, find_registered
@@ -41,6 +42,7 @@ class Model:
         chat_template: Messages to text, or None if there is no (sound) template.
         file: The weights.
         template_error: What is wrong with the template; raw prompts need none.
+        foreign: Why only transformers runs it; empty if Forerun's own engines do.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Model:
     chat_template: ChatTemplate | None
     file: WeightFile
     template_error: TemplateError | None = None
+    foreign: str = ""
 
     def cut(self, layers: int) -> Model:
         """Return this model with only its first layers: a real, weaker model of its vocabulary.
@@ -66,15 +69,20 @@ def load_model(
     *,
     layers: int | None = None,
     weights: Weights = "auto",
+    foreign: bool = False,
     progress: Callable[[LoadProgress], None] | None = None,
 ) -> Model:
     """Load a model by name, pulling it if needed, from a GGUF file or a Hugging Face folder.
+
+    What is no name and no path, and looks like `owner/name`, is a model of the Hugging Face hub:
+    taken from its cache, or fetched.
 
     Args:
         name_or_path: A name from the registry, or a path.
         layers: Use only so many of the first layers; None is all.
         weights: How a folder's matrices are read: as they are stored (`auto`), or rounded to
             `bf16`, `int8` or `int4` blocks. A GGUF file has its own types.
+        foreign: Take a folder whose network only transformers runs, too.
         progress: Called while a named model is being pulled.
 
     Raises:
@@ -83,11 +91,11 @@ def load_model(
     """
     name = os.fspath(name_or_path)
     if name not in MODELS:
-        model = _read(name, _existing(name), weights)
+        model = _read(name, _existing(name), weights, foreign)
     else:
         path = pull(name, progress=progress)
         try:
-            model = _read(name, path, weights)
+            model = _read(name, path, weights, foreign)
         except (ModelFileError, UnsupportedModelError, TokenizerError) as error:
             # It was sound when it was fetched.
             way_out = f"`forerun pull {name}` checks the file, and fetches it again if need be."
@@ -95,10 +103,10 @@ def load_model(
     return model if layers is None else model.cut(layers)
 
 
-def _read(name: str, path: Path, weights: Weights) -> Model:
+def _read(name: str, path: Path, weights: Weights, foreign: bool) -> Model:
     """Read all of a model but its weights."""
     if path.is_dir():
-        folder = read_folder(path, weights)
+        folder = read_folder(path, weights, foreign=foreign)
         return Model(
             name,
             folder.weights.path,
@@ -107,6 +115,7 @@ def _read(name: str, path: Path, weights: Weights) -> Model:
             folder.chat_template,
             folder.weights,
             folder.template_error,
+            folder.foreign,
         )
     if weights != "auto":
         what = (
@@ -140,6 +149,8 @@ def _existing(name: str) -> Path:
         reason = error.strerror if isinstance(error, OSError) else error
         what = f"There is no file {name[:80]!r}: {reason}."
         raise ModelNotFoundError(what, "Check the path.") from None
+    if not path.exists() and is_hub_id(name) and not path.parent.exists():
+        return hub_folder(name)
     if not path.exists() and "/" not in name and os.sep not in name and path.suffix != ".gguf":
         find_registered(name)
     if not path.exists():

@@ -7,13 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from forerun.errors import ModelFileError, TemplateError, TokenizerError
+from forerun.errors import (
+    ModelFileError,
+    TemplateError,
+    TokenizerError,
+    UnsupportedModelError,
+)
 from forerun.models.architecture import Architecture
 from forerun.models.chat_template import ChatTemplate
 from forerun.models.folder_config import read_architecture
 from forerun.models.folder_tokenizer import FolderTokenizer
 from forerun.models.folder_weights import FolderWeights, Weights
+from forerun.models.foreign import ForeignWeights, foreign_architecture, has_safetensors
 from forerun.models.plain_file import DAMAGED, read_json, read_text
+from forerun.models.weight_file import WeightFile
 
 __all__ = ["ModelFolder", "read_folder"]
 
@@ -31,21 +38,24 @@ class ModelFolder:
         chat_template: Messages to text, or None if the folder has no (sound) template.
         template_error: What is wrong with the template, if anything.
         weights: The weights.
+        foreign: Why Forerun's own engines do not run it; empty if they do.
     """
 
     architecture: Architecture
     tokenizer: FolderTokenizer
     chat_template: ChatTemplate | None
     template_error: TemplateError | None
-    weights: FolderWeights
+    weights: WeightFile
+    foreign: str = ""
 
 
-def read_folder(path: Path, weights: Weights = "auto") -> ModelFolder:
+def read_folder(path: Path, weights: Weights = "auto", *, foreign: bool = False) -> ModelFolder:
     """Read and check a folder.
 
     Args:
         path: The folder.
         weights: How matrices are read; `FolderWeights.open` says more.
+        foreign: Take a network that only transformers runs, too.
 
     Raises:
         StartError: Something is missing, damaged or not supported; the subclass says which.
@@ -56,8 +66,7 @@ def read_folder(path: Path, weights: Weights = "auto") -> ModelFolder:
         what = f"{path} is a folder without config.json."
         raise ModelFileError(what, "Name a GGUF file, or a folder that transformers wrote.")
     config = read_json(path / "config.json", _MAX_CONFIG)
-    opened = FolderWeights.open(path, weights)
-    architecture = read_architecture(path, config, opened)
+    architecture, opened, reason = _network(path, config, weights, foreign)
     texts = _TokenTexts(path, config)
     if not os.path.exists(path / "tokenizer.json"):
         what = f"{path} has no tokenizer.json."
@@ -74,7 +83,21 @@ def read_folder(path: Path, weights: Weights = "auto") -> ModelFolder:
         template = _chat_template(path, texts)
     except TemplateError as broken:
         error = broken  # for whoever wants to chat; the model itself is sound
-    return ModelFolder(architecture, tokenizer, template, error, opened)
+    return ModelFolder(architecture, tokenizer, template, error, opened, reason)
+
+
+def _network(
+    path: Path, config: Mapping[str, object], weights: Weights, foreign: bool
+) -> tuple[Architecture, WeightFile, str]:
+    """Return a network's numbers and weights, and why our own engines do not run it, if so."""
+    try:
+        opened = FolderWeights.open(path, weights)
+        return read_architecture(path, config, opened), opened, ""
+    except UnsupportedModelError as error:
+        if not foreign or not has_safetensors(path):
+            raise
+        kept = ForeignWeights(path, error.what, error.way_out)
+        return foreign_architecture(path, config), kept, error.what
 
 
 class _TokenTexts:

@@ -16,7 +16,7 @@ from forerun.models.shipped_head import shipped_head
 from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 from forerun.targets.readout import Readout
-from forerun.targets.table import open_head, open_readout
+from forerun.targets.table import HEADS, open_head, open_readout
 
 __all__ = ["HeadsAtHand"]
 
@@ -84,7 +84,8 @@ class HeadsAtHand:
 
     @cached_property
     def _shipped(self) -> HeadFile | None:
-        return shipped_head(self._model)
+        runs_beside = self._target.capabilities.name in HEADS
+        return shipped_head(self._model) if runs_beside else None
 
     def _forces(self, file: HeadFile) -> bool:
         return self._force and file is self._named

@@ -6,6 +6,7 @@ Listed means tested: every target here passes the conformance suite of the proto
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ __all__ += ["open_target"]
 TARGETS: dict[str, str] = {
     "native": "forerun.targets.native:NativeTarget",
     "reference": "forerun.targets.reference:ReferenceTarget",
+    "transformers": "forerun.targets.transformers_load:open_transformers",
 }
 
 HEADS: dict[str, str] = {
@@ -44,7 +46,7 @@ READOUTS: dict[str, str] = {
 
 
 class OpenedTarget(NamedTuple):
-    """A target, and why it is not the fastest one.
+    """A target, and why it is not the native one.
 
     Attributes:
         target: The target; its capabilities say which.
@@ -62,21 +64,25 @@ def open_target(
     context: int | None = None,
     threads: int | None = None,
     kv_bits: int | None = None,
+    placing: tuple[str | None, str, bool] | None = None,
     progress: Callable[[LoadProgress], None] | None = None,
 ) -> OpenedTarget:
     """Open the target that `spec` names for a model.
 
     Args:
-        spec: A name, or "auto": native where it is compiled and runs the model, else reference.
+        spec: A name, or "auto": native where it is compiled and runs the model; else transformers
+            for a model that only that runs, and reference for the others.
         model: Which model.
         context: Most tokens a sequence may hold; None is what the model was trained for.
         threads: Threads of a pass; None is one for each usable core.
         kv_bits: 16 or 32, of each number in the keys and values; None is 16.
+        placing: For transformers: device, type of the weights, whether the folder's code may run.
         progress: Called as the weights are packed.
 
     Raises:
         OptionError: No target is called that, an option is out of range, or the target at hand
             has no threads or bits to choose.
+        CapabilityError: transformers is asked for and is not installed.
         NativeModuleError: The native target is asked for and is not compiled.
         UnsupportedModelError: The target asked for cannot run the model.
         ModelFileError: The weights are damaged, or the file changed.
@@ -86,8 +92,9 @@ def open_target(
         known = ", ".join(TARGETS)
         raise OptionError(f"There is no target {spec!r}.", f"There are {known}; and 'auto'.")
     reason = ""
-    if spec != "reference":
+    if spec not in ("reference", "transformers"):
         try:
+            _refuse_foreign(model)
             native = _kind("native")
             options = {"threads": threads, "kv_bits": kv_bits, "progress": progress}
             return OpenedTarget(native(model, context=context, **options))
@@ -95,13 +102,46 @@ def open_target(
             if spec == "native":
                 raise
             reason = str(error) if isinstance(error, NativeModuleError) else error.what
-    if threads is not None:
-        what = f"threads = {threads}: the reference target's passes run on numpy's own."
-        raise OptionError(" ".join(filter(None, [what, reason])), "Leave threads out.")
-    if kv_bits is not None:
-        what = f"kv_bits = {kv_bits}: the reference target keeps keys and values in 32."
-        raise OptionError(" ".join(filter(None, [what, reason])), "Leave kv_bits out.")
+    if spec == "transformers" or (model.foreign and spec == "auto"):
+        _refuse("transformers", reason, threads=threads, kv_bits=kv_bits)
+        return OpenedTarget(_on_transformers(model, context, placing, progress), reason)
+    _refuse("reference", reason, threads=threads, kv_bits=kv_bits)
+    _refuse_foreign(model)
     return OpenedTarget(_kind("reference")(model, context=context, progress=progress), reason)
+
+
+def _refuse(target: str, reason: str, **options: int | None) -> None:
+    """Refuse what only the native target has to choose."""
+    own = {"reference": "numpy's", "transformers": "torch's"}[target]
+    for name, value in options.items():
+        if value is not None:
+            what = f"{name} = {value} is for the native target; {target} goes by {own} own."
+            raise OptionError(" ".join(filter(None, [what, reason])), f"Leave {name} out.")
+
+
+def _refuse_foreign(model: Model) -> None:
+    if model.foreign:
+        way_out = "Choose target 'transformers', or 'auto'."
+        raise UnsupportedModelError(model.foreign, way_out)
+
+
+def _on_transformers(
+    model: Model,
+    context: int | None,
+    placing: tuple[str | None, str, bool] | None,
+    progress: Callable[[LoadProgress], None] | None,
+) -> Target:
+    lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if lacking:
+        what = f"Target 'transformers' needs {' and '.join(lacking)}."
+        told = " ".join(filter(None, [model.foreign, what]))
+        raise CapabilityError(told, "pip install 'forerun[hf]'.")
+    loading = importlib.import_module("forerun.targets.transformers_load")
+    where = None if placing is None else loading.Placing(*placing)
+    opened: Target = loading.open_transformers(
+        model, context=context, placing=where, progress=progress
+    )
+    return opened
 
 
 def open_head(
