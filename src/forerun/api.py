@@ -68,8 +68,8 @@ def load(
         model: A name such as "smollm2", a path, or an id of the Hugging Face hub.
         progress: Called while a named model is being pulled, and as the weights are packed.
         options: The rest of `forerun.config.Loading`: weights, target, threads,
-            instruction_set, kv_bits, device, dtype, remote_code, draft_model, draft_layers, head,
-            force_head, context, script, corpus, store, store_tokens.
+            instruction_set, kv_bits, device, dtype, bitwise, remote_code, draft_model,
+            draft_layers, head, force_head, context, script, corpus, store, store_tokens.
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
@@ -427,7 +427,7 @@ class LanguageModel:
             context=context,
             threads=loading.threads,
             kv_bits=None if loading.kv_bits is None else int(loading.kv_bits),
-            placing=(loading.device, loading.dtype, loading.remote_code),
+            placing=(loading.device, loading.dtype, loading.remote_code, loading.bitwise),
             progress=progress,
         )
 

@@ -311,7 +311,12 @@ class Generation(Sampling, Speculation, Ending):
 
 
 # What only the transformers target is told, and what stands for nothing being told.
-_PLACING: dict[str, object] = {"device": None, "dtype": "auto", "remote_code": False}
+_PLACING: dict[str, object] = {
+    "device": None,
+    "dtype": "auto",
+    "bitwise": False,
+    "remote_code": False,
+}
 
 
 class Loading(Options):
@@ -357,6 +362,11 @@ class Loading(Options):
         "auto",
         description="Type of the transformers target's weights: auto (as stored), float32, "
         "bfloat16 or float16.",
+    )
+    bitwise: bool = Field(
+        False,
+        description="Let the transformers target promise the same bits with any drafter, as the "
+        "native one does: on a processor, in chains, at the price of 8 rows a call.",
     )
     remote_code: bool = Field(
         False,

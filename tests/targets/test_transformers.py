@@ -81,19 +81,24 @@ def target_of(family: str, **changes: Any) -> Any:
     return TransformersTarget(tiny_network(family, **changes))
 
 
-def written(
+def run(
     target: Target, prompts: Sequence[Sequence[int]], drafter: Drafter | None = None, **options: Any
-) -> dict[tuple[int, ...], list[int]]:
-    """Write on from each prompt, all at once, and return the tokens."""
+) -> list[Result]:
+    """Write on from each prompt, all at once."""
     scheduler = Scheduler(target, lambda _: drafter)
     given = Generation(max_tokens=LENGTH, drafter="none" if drafter is None else "own", **options)
     asks = [Ask(tuple(prompt), given, 7, (), Silent()) for prompt in prompts]
     results = [event for event in scheduler.run(asks) if isinstance(event, Result)]
-    ordered = sorted(results, key=lambda result: result.request)
-    return {
-        tuple(prompt): list(result.token_ids)
-        for prompt, result in zip(prompts, ordered, strict=True)
-    }
+    return sorted(results, key=lambda result: result.request)
+
+
+def written(
+    target: Target, prompts: Sequence[Sequence[int]], drafter: Drafter | None = None, **options: Any
+) -> dict[tuple[int, ...], list[int]]:
+    """Write on from each prompt, all at once, and return the tokens."""
+    results = run(target, prompts, drafter, **options)
+    pairs = zip(prompts, results, strict=True)
+    return {tuple(prompt): list(result.token_ids) for prompt, result in pairs}
 
 
 def gap_at(target: Target, text: Sequence[int], temperature: float) -> float:
@@ -373,3 +378,54 @@ def test_slots_are_used_again() -> None:
         np.testing.assert_allclose(first, second, atol=1e-4)
         target.free(sequence)
         target.free(names[n])
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_the_same_bits_at_a_price(family: str) -> None:
+    """Tokens and log-probabilities are equal, whoever drafts, alone or beside other texts."""
+    from forerun.targets.transformers import TransformersTarget
+
+    target = TransformersTarget(tiny_network(family), bitwise=True)
+    assert target.capabilities.exactness == "bitwise"
+    assert not target.capabilities.trees
+    plain: dict[tuple[int, ...], list[Any]] = {}
+    for prompt in PROMPTS:
+        plain |= told(target, [prompt])
+    texts = {prompt: [token for token, _ in text] for prompt, text in plain.items()}
+    for drafter in (Told(texts), None):
+        assert told(target, PROMPTS, drafter) == plain
+
+
+def told(
+    target: Target, prompts: Sequence[tuple[int, ...]], drafter: Drafter | None = None
+) -> dict[tuple[int, ...], list[Any]]:
+    """Write on from each prompt at temperature 1, and return tokens and log-probabilities."""
+    results = run(target, prompts, drafter, temperature=1.0, draft_length=5)
+    return {
+        prompt: [(token.token, token.logprob) for token in result.tokens]
+        for prompt, result in zip(prompts, results, strict=True)
+    }
+
+
+def test_the_same_bits_where_they_cannot_be_had() -> None:
+    """A network that takes no masks, or whose attention is not torch's own."""
+    from forerun.targets.transformers import TransformersTarget
+
+    for network in (tiny_network("bloom"), tiny_network("llama", attn_implementation="eager")):
+        with refused(CapabilityError, "same bits"):
+            TransformersTarget(network, bitwise=True)
+
+
+def test_rows_stand_in_the_column_of_their_position() -> None:
+    """Cut where a call ends; every row once, in order."""
+    from forerun.targets.transformers_fixed import ROWS, parts_of
+
+    for position in range(20):
+        for count in range(1, 30):
+            at = 0
+            for part in parts_of(position, count):
+                assert part.first == at
+                assert part.column == (position + at) % ROWS
+                assert 0 < part.count <= ROWS - part.column
+                at += part.count
+            assert at == count

@@ -64,7 +64,7 @@ def open_target(
     context: int | None = None,
     threads: int | None = None,
     kv_bits: int | None = None,
-    placing: tuple[str | None, str, bool] | None = None,
+    placing: tuple[str | None, str, bool, bool] | None = None,
     progress: Callable[[LoadProgress], None] | None = None,
 ) -> OpenedTarget:
     """Open the target that `spec` names for a model.
@@ -76,7 +76,8 @@ def open_target(
         context: Most tokens a sequence may hold; None is what the model was trained for.
         threads: Threads of a pass; None is one for each usable core.
         kv_bits: 16 or 32, of each number in the keys and values; None is 16.
-        placing: For transformers: device, type of the weights, whether the folder's code may run.
+        placing: For transformers: device, type of the weights, whether the folder's code may run,
+            and whether rows shall have the same bits beside any others.
         progress: Called as the weights are packed.
 
     Raises:
@@ -128,7 +129,7 @@ def _refuse_foreign(model: Model) -> None:
 def _on_transformers(
     model: Model,
     context: int | None,
-    placing: tuple[str | None, str, bool] | None,
+    placing: tuple[str | None, str, bool, bool] | None,
     progress: Callable[[LoadProgress], None] | None,
 ) -> Target:
     lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]

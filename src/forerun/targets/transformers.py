@@ -1,9 +1,11 @@
 """The transformers target: any causal language model of the transformers library, on any device.
 
 A row's logits depend on its token, position and ancestors, up to rounding: the library's kernels
-sum in another order for another shape. So the promise is *same law*, not *bitwise*. What the model
-can do is found out at load (`transformers_probe`): trees where masks and positions can be given,
-chains elsewhere, a refusal where keys and values can't be rolled back.
+sum in another order for another shape. So the promise is *same law*. On a processor it can be
+*bitwise*, at a price: `bitwise` cuts passes into calls of one shape (`transformers_fixed`).
+
+What the model can do is found out at load (`transformers_probe`): trees where masks and positions
+can be given, chains elsewhere, a refusal where keys and values can't be rolled back.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from forerun.targets.checks import (
 )
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.reference_sequences import Group, SlotSequences
+from forerun.targets.transformers_fixed import ROWS, FixedBatch, is_steady, parts_of
 from forerun.targets.transformers_network import Network
 from forerun.targets.transformers_pass import Batch, Way
 from forerun.targets.transformers_probe import ALLOWED, disagreement
@@ -77,16 +80,21 @@ class TransformersTarget:
     Args:
         model: A causal language model, in evaluation mode.
         context: Most tokens a sequence may hold; None is what the model has positions for.
+        bitwise: A row's bits shall depend on its token, position and ancestors alone; on a
+            processor only, chains only, and each call costs what one of 8 rows does.
         name: What the model is called in errors.
 
     Raises:
         OptionError: `context` is out of range, or the model is being trained.
+        CapabilityError: `bitwise` is asked for, and can't be had.
         UnsupportedModelError: It keeps what cannot be rolled back, or nothing, from pass to pass;
             or its passes are not what its plain forward says.
         NotEnoughMemoryError: Not even a few tokens can be scored.
     """
 
-    def __init__(self, model: Any, *, context: int | None = None, name: str = "") -> None:
+    def __init__(
+        self, model: Any, *, context: int | None = None, bitwise: bool = False, name: str = ""
+    ) -> None:
         named = name or type(model).__name__
         check_model(model, named)
         longest = longest_context(model)
@@ -98,7 +106,8 @@ class TransformersTarget:
         self._network = Network(model)
         self._store = TensorStore()
         self._sequences = SlotSequences(lambda: StoredSequence(self._store))
-        self._found = self._find_out(named)
+        self._spare = 0  # blocks of keys more than needed, to see that they make no difference
+        self._found = self._find_out(named, bitwise)
 
     @property
     def vocab_size(self) -> int:
@@ -123,11 +132,11 @@ class TransformersTarget:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What was found out at load; the same law."""
+        """What was found out at load."""
         devices = tuple(sorted({str(each.device) for each in self.model.parameters()}))
         return Capabilities(
             trees=self._found.way == "in place",
-            exactness="same law",
+            exactness="bitwise" if self._found.way == "fixed" else "same law",
             devices=devices,
             name="transformers",
             layers=self._network.layers if self._found.has_layers else 0,
@@ -213,7 +222,7 @@ class TransformersTarget:
         check_rows(asked.rows, lengths, self.vocab_size, self.context_length)
         last = asked.until or self._network.layers
         check_asked(len(asked.rows), asked.logits, asked.layers, last)
-        if self._found.way == "aligned":
+        if self._found.way != "in place":
             check_chains(asked.rows)
 
     def _drop(self, rows: Sequence[Row]) -> None:
@@ -221,29 +230,45 @@ class TransformersTarget:
         for name in {row.sequence for row in rows}:
             self.rollback(name, self.length(name))
 
-    def _find_out(self, name: str) -> Found:
+    def _find_out(self, name: str, bitwise: bool) -> Found:
         """Return what the model can do; each way is tried, the best one first."""
+        if bitwise and not self._network.may_be_fixed:
+            what = f"The same bits can't be had of {name}: not on a processor with attention sdpa."
+            raise CapabilityError(what, "Leave bitwise out.")
         plain = self._network.plain
         size = plain([1, 2, 3]).shape[-1]
         allowed = ALLOWED.get(str(self.model.dtype).removeprefix("torch."), 0.1)
         tried: list[str] = []
-        for way in self._network.ways:
+        ways: tuple[Way, ...] = ("fixed",) if bitwise else self._network.ways
+        for way in ways:
             self._found = Found(way, size)
             try:
                 gap = disagreement(self, plain)
                 if gap <= allowed:
-                    return Found(way, size, self._can_end_early())
+                    self._found = self._settled(name) if bitwise else self._found
+                    return self._found._replace(has_layers=self._can_end_early())
                 tried.append(f"{way}: {gap:.2g} of what its logits differ by among themselves")
             except _REFUSALS as error:
                 tried.append(f"{way}: {str(error)[:120]}")
         what = f"Passes of {name} are not what its plain forward says ({'; '.join(tried)})."
         raise UnsupportedModelError(what, "Run it by transformers itself.")
 
+    def _settled(self, name: str) -> Found:
+        """Check that rows have the same bits beside any others, and return what was found."""
+
+        def spare_blocks(count: int) -> None:
+            self._spare = count
+
+        if not is_steady(self, spare_blocks):
+            what = f"The same bits can't be had of {name}: its rows depend on those beside them."
+            raise CapabilityError(what, "Leave bitwise out.")
+        return self._found
+
     def _can_end_early(self) -> bool:
         """Whether the model runs with its first layer alone."""
         if not self._network.path:
             return False
-        self._found = Found(self._found.way, self._found.vocab_size, has_layers=True)
+        self._found = self._found._replace(has_layers=True)
         name = self.open([1, 2])
         try:
             self.score([Row(name, 3, 2, -1)], until=1)
@@ -281,6 +306,10 @@ class TransformersTarget:
         asked: Asked,
         results: tuple[Array, Mapping[int, Array]],
     ) -> None:
+        if self._found.way == "fixed":
+            for group in groups:
+                self._run_in_parts(group, asked, results)
+            return
         batch = Batch(self._store, asked.rows, groups, self._found.way)
         mine = {index for group in groups for index in group.indices}
         wanted = [at for at, index in enumerate(asked.logits) if index in mine]
@@ -298,6 +327,28 @@ class TransformersTarget:
         own = sorted(mine)
         for layer, states in hidden.items():
             states[own] = _picked(seen[layer], *batch.places[own].T)
+
+    def _run_in_parts(
+        self,
+        group: Group[StoredSequence],
+        asked: Asked,
+        results: tuple[Array, Mapping[int, Array]],
+    ) -> None:
+        """Run a sequence's rows in calls of one shape."""
+        logits, hidden = results
+        sequence, indices = group.slots, group.indices
+        tokens = [asked.rows[index].token for index in indices]
+        for part in parts_of(sequence.length, len(indices)):
+            batch = FixedBatch(self._store, sequence, tokens, part, self._spare)
+            scored, seen = self._network(
+                batch, "fixed", columns=range(ROWS), watched=asked.layers, until=asked.until
+            )
+            for place in range(part.count):
+                index, column = indices[part.first + place], part.column + place
+                row = scored[0, column, : logits.shape[1]].float().numpy()
+                logits[[at for at, wanted in enumerate(asked.logits) if wanted == index]] = row
+                for layer, states in hidden.items():
+                    states[index] = seen[layer][0, column].float().numpy()
 
 
 def _picked(tensor: torch.Tensor, first: Indices, second: Indices) -> Array:

@@ -32,11 +32,13 @@ class Placing(NamedTuple):
         device: Such as cpu, cuda:1 or mps; None is the first accelerator, else the processor.
         dtype: The type of its weights: float32, float16 or bfloat16; auto is as stored.
         remote_code: Whether the folder's own code may run.
+        bitwise: Whether rows shall have the same bits beside any others.
     """
 
     device: str | None = None
     dtype: str = "auto"
     remote_code: bool = False
+    bitwise: bool = False
 
 
 def open_transformers(
@@ -55,7 +57,7 @@ def open_transformers(
         progress: Told when the weights are in memory.
 
     Raises:
-        CapabilityError: transformers lacks a library for it.
+        CapabilityError: transformers lacks a library for it, or the same bits can't be had.
         OptionError: There is no such device, `context` is out of range, or the model was cut.
         ModelFileError: Weights are missing or damaged.
         UnsupportedModelError: transformers does not know it, or it needs code of its own, or it
@@ -73,7 +75,7 @@ def open_transformers(
     if progress is not None:
         size = sum(each.nbytes for each in network.parameters())
         progress(LoadProgress("packing", size, size))
-    return TransformersTarget(network, context=context, name=model.name)
+    return TransformersTarget(network, context=context, bitwise=placing.bitwise, name=model.name)
 
 
 def _device(name: str | None) -> torch.device:

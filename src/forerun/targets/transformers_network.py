@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from forerun.targets.transformers_fixed import FixedBatch
 from forerun.targets.transformers_pass import Batch, Way
 from forerun.targets.transformers_release import (
     cache_parameter,
@@ -96,6 +97,12 @@ class Network:
         return ("aligned",)
 
     @property
+    def may_be_fixed(self) -> bool:
+        """Whether passes of one shape can be expected to have the same bits."""
+        devices = {each.device.type for each in self.model.parameters()}
+        return self.ways[0] == "in place" and self._implementation == "sdpa" and devices == {"cpu"}
+
+    @property
     def width(self) -> int:
         """Floats of a hidden state."""
         return int(decoder_config(self.model.config).hidden_size)
@@ -116,7 +123,7 @@ class Network:
 
     def __call__(
         self,
-        batch: Batch,
+        batch: Batch | FixedBatch,
         way: Way,
         *,
         columns: Sequence[int],
@@ -160,7 +167,7 @@ class Network:
             self._cut[layers] = _cut(self.model, self.path, layers)
         return self._cut[layers]
 
-    def _masks(self, batch: Batch, way: Way, device: torch.device) -> Any:
+    def _masks(self, batch: Batch | FixedBatch, way: Way, device: torch.device) -> Any:
         if way == "aligned":
             return batch.padding().to(device)
         kinds = {kind.name: kind for kind in self.kinds}
@@ -169,7 +176,9 @@ class Network:
         made = {name: self._mask(batch, kind, device) for name, kind in kinds.items()}
         return made if len(made) > 1 else next(iter(made.values()))
 
-    def _mask(self, batch: Batch, kind: LayerKind, device: torch.device) -> torch.Tensor:
+    def _mask(
+        self, batch: Batch | FixedBatch, kind: LayerKind, device: torch.device
+    ) -> torch.Tensor:
         mask = batch.mask(kind.window, kind.chunk).to(device)
         if self._implementation != "eager":
             return mask

@@ -1,10 +1,11 @@
 """One pass of a transformers model: the rows of many sequences laid out as a batch.
 
-There are two ways to lay them out. *In place*: each sequence's keys lie where they are kept, by
-position, and masks of four dimensions say who sees whom; trees are possible, and nothing is
-copied. *Aligned*: keys are padded on the left, so that every sequence's rows begin at one column
+There are two ways to lay them out for speed. *In place*: each sequence's keys lie where they are
+kept, by position, and masks of four dimensions say who sees whom; trees are possible, and nothing
+is copied. *Aligned*: keys are padded on the left, so that every sequence's rows begin at one column
 and places are as far apart as positions; a mask of two dimensions says what is padding. That is how
 `generate` lays out a batch, so every model takes it; chains only, and several sequences are copied.
+A third, *fixed*, is for exactness: `transformers_fixed`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from forerun.targets.transformers_slots import StoredSequence, TensorStore
 
 __all__ = ["Batch", "Way"]
 
-Way = Literal["in place", "aligned"]
+Way = Literal["in place", "aligned", "fixed"]
 
 
 class Batch:
