@@ -21,9 +21,9 @@ def audits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     asked: list[dict[str, Any]] = []
 
     def run_audit(
-        *, model: Model | None, thorough: bool, progress: Any, is_over: Any
+        *, model: Model | None, target: Any, thorough: bool, progress: Any, is_over: Any
     ) -> Certificate:
-        asked.append({"model": model, "thorough": thorough, "is_over": is_over})
+        asked.append({"model": model, "target": target, "thorough": thorough, "is_over": is_over})
         progress("laws", 0.5)
         control = "a wrong law" if thorough else ""
         name = None if model is None else model.name

@@ -426,6 +426,6 @@ def test_rows_stand_in_the_column_of_their_position() -> None:
             for part in parts_of(position, count):
                 assert part.first == at
                 assert part.column == (position + at) % ROWS
-                assert 0 < part.count <= ROWS - part.column
-                at += part.count
+                assert 0 < part.rows <= ROWS - part.column
+                at += part.rows
             assert at == count

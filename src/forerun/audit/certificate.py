@@ -141,6 +141,9 @@ class Certificate:
             "model_tokens": self.real.tokens,
             "model_target": next(iter(self.real.by_target), None),
             "mismatches": len(all_.mismatches),
+            "near_ties": len(all_.near),
+            "widest_near_tie": max(all_.near, default=0.0),
+            "near_tie_allowed": all_.tolerance,
             "idle_cells": len(all_.idle),
             "cells": all_.cells,
             "model_cells": self.real.cells,
@@ -216,8 +219,7 @@ class Certificate:
         return (
             f"Identity on {where} (target {target}). {report.tokens:,} tokens in {report.cells} "
             "combinations of drafter, rule, temperature, filter and shape of the draft: "
-            f"{len(report.mismatches)} "
-            "differ from plain decoding, log-probabilities compared bit for bit. "
+            f"{len(report.mismatches)} differ from plain decoding, {_how_compared(report)}. "
             f"{report.ended_in_draft} texts ended inside a draft. Accepted: {drafters}."
         )
 
@@ -240,3 +242,15 @@ class Certificate:
         if not self.rows.cases and not self.left:
             yield "Rows of the native target: the compiled module is not there."
         yield from NOT_TESTED
+
+
+def _how_compared(report: IdentityReport) -> str:
+    """Say what was compared: bits, or tokens up to near-ties, with how many there were."""
+    if not report.tolerance:
+        return "log-probabilities compared bit for bit"
+    widest = f", the widest {max(report.near):.1e}" if report.near else ""
+    return (
+        f"but for {counted(len(report.near), 'near-tie')}{widest} (allowed: "
+        f"{report.tolerance:g} between two logits), for this target promises the same law, not the "
+        "same bits"
+    )

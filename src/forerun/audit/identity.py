@@ -1,5 +1,7 @@
 """Identity: any drafter gives the tokens that none gives, and the same log-probabilities, in bits.
 
+A target that promises the same law alone is held to the same tokens but for near-ties (`near`).
+
 All texts of a stage run through the production scheduler, many in one pass. Each is compared with
 plain decoding of the same prompt, settings and seed.
 """
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forerun.audit.loop import write
+from forerun.audit.near import near_difference, tolerance_of
 from forerun.config import Generation, RuleName
 from forerun.core.stop import Decoder
 from forerun.drafters.protocol import Drafter
@@ -160,6 +163,8 @@ class IdentityReport:
         ended_in_draft: Texts whose last token a draft had guessed: the cut fell inside a draft.
         mismatches: In words: cell, position and both tokens.
         idle: Cells in which nothing was drafted, so that nothing was shown.
+        near: How nearly tied two tokens were where a text parted from plain decoding's, each time.
+        tolerance: The widest gap that counts as a near-tie; 0 where bits are compared.
     """
 
     tokens: int = 0
@@ -170,6 +175,8 @@ class IdentityReport:
     ended_in_draft: int = 0
     mismatches: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
+    near: list[float] = field(default_factory=list)
+    tolerance: float = 0.0
 
     @property
     def problems(self) -> list[str]:
@@ -200,6 +207,8 @@ class IdentityReport:
                 mine[name] = mine.get(name, 0) + count
         self.mismatches += other.mismatches
         self.idle += other.idle
+        self.near += other.near
+        self.tolerance = max(self.tolerance, other.tolerance)
 
 
 def grid(drafters: Iterable[str], widths: Sequence[int]) -> Iterator[Cell]:
@@ -235,7 +244,7 @@ def compare(
     def after(done: int) -> Callable[[float], None]:
         return lambda cells: None if tick is None else tick((done + cells) / whole)
 
-    report = IdentityReport(cells=len(cells))
+    report = IdentityReport(cells=len(cells), tolerance=tolerance_of(stage.target))
     own: dict[Cell, list[Result]] = {}
     drafts: dict[Cell, int] = {}
     for cell, requests in _written(stage, plains, after(0)):
@@ -249,6 +258,9 @@ def compare(
             drafted += result.stats.drafted
             report.count(result)
             difference = _difference(plain, result)
+            if difference and report.tolerance:
+                difference, gap = near_difference(stage.target, request, plain, report.tolerance)
+                report.near += [] if gap is None else [gap]
             if difference:
                 report.mismatches.append(f"{stage.name}, prompt {i}, {cell}: {difference}")
         drafts[cell] = drafted

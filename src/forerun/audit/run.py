@@ -11,7 +11,7 @@ from forerun.audit.certificate import Certificate
 from forerun.audit.checks import first_problem
 from forerun.audit.coins import coin_problems, twin_problems
 from forerun.audit.grid import law_cases
-from forerun.audit.identity import CHOSEN, Cell, Stage, compare, exact_cells, grid
+from forerun.audit.identity import Cell, Stage, compare, exact_cells
 from forerun.audit.mutant_table import MUTANTS
 from forerun.audit.mutants import can_show, try_mutant
 from forerun.audit.paths import match_cases
@@ -19,11 +19,11 @@ from forerun.audit.row_models import SHAPES, random_model
 from forerun.audit.rows import check_rows_of, random_subjects, subject_of
 from forerun.audit.sampler import sampler_tests
 from forerun.audit.stages import (
-    MERGED,
     PROMPTS,
     chosen_cells,
     ending_cells,
     ending_stage,
+    model_cells,
     model_stage,
     random_stage,
     toy_cells,
@@ -34,6 +34,7 @@ from forerun.drafters.table import DRAFTERS
 from forerun.errors import UnsupportedModelError
 from forerun.models.model import Model
 from forerun.native import is_there
+from forerun.targets.protocol import Target
 
 __all__ = ["Progress", "run_audit"]
 
@@ -54,6 +55,7 @@ class _OverError(Exception):
 def run_audit(
     *,
     model: Model | None = None,
+    target: Target | None = None,
     thorough: bool = False,
     progress: Progress | None = None,
     is_over: Callable[[], bool] = lambda: False,
@@ -62,13 +64,14 @@ def run_audit(
 
     Args:
         model: Whose texts are compared, too; None tests toys only.
+        target: What runs the model; None is the native target, where that does.
         thorough: Goes on: more worlds, longer texts, smaller errors noticed; several times longer.
         progress: Called every few seconds.
         is_over: Asked as often; once true, the certificate is of what was tested so far.
     """
     begun = time.perf_counter()
     certificate = Certificate(model=None if model is None else model.name, thorough=thorough)
-    parts = list(_parts(model, thorough))
+    parts = list(_parts(model, target, thorough))
     certificate.left = [name for name, _, _ in parts]
     whole = sum(weight for _, weight, _ in parts)
     done = 0.0
@@ -95,7 +98,9 @@ def run_audit(
     return certificate
 
 
-def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Part]]:
+def _parts(
+    model: Model | None, target: Target | None, thorough: bool
+) -> Iterator[tuple[str, float, Part]]:
     """Yield each part's name, its share of the time, and what runs it."""
     yield "coins and warp", 1, _basics
     yield "laws of the rules", 60 if thorough else 13, partial(_laws, thorough)
@@ -106,9 +111,10 @@ def _parts(model: Model | None, thorough: bool) -> Iterator[tuple[str, float, Pa
         yield "identity on random models", 80 if thorough else 3, partial(_random_models, thorough)
     if model is not None:
         weight = 350 if thorough else 10
-        yield f"identity on {model.name}", weight, partial(_model, model, thorough)
+        yield f"identity on {model.name}", weight, partial(_model, model, target, thorough)
     if is_there():
-        yield "rows", 20.0 * (10 if thorough else 1), partial(_rows, model, thorough)
+        native = model if target is None else None  # rows are the native target's
+        yield "rows", 20.0 * (10 if thorough else 1), partial(_rows, native, thorough)
     yield "mutants", 14, _mutants
 
 
@@ -175,11 +181,13 @@ def _random_models(thorough: bool, certificate: Certificate, tick: Tick) -> None
             certificate.random.add(compare(stage, cells, inner))
 
 
-def _model(model: Model, thorough: bool, certificate: Certificate, tick: Tick) -> None:
+def _model(
+    model: Model, target: Target | None, thorough: bool, certificate: Certificate, tick: Tick
+) -> None:
     length, prompts = (40, len(PROMPTS)) if thorough else (10, 1)
-    stage = model_stage(model, length, prompts=prompts)
+    stage = model_stage(model, length, prompts=prompts, target=target)
     tick(0.05)
-    cells = [*exact_cells(tuple(DRAFTERS), (1, 2)), *grid((MERGED,), (CHOSEN,))]
+    cells = model_cells(stage.target)
     certificate.real.add(compare(stage, cells, lambda share: tick(0.05 + 0.95 * share)))
 
 

@@ -18,7 +18,7 @@ from forerun.drafters.table import DRAFTERS, DrafterKit, make_drafter
 from forerun.engine.request import Request
 from forerun.models.model import Model
 from forerun.targets.protocol import Target
-from forerun.targets.table import open_target
+from forerun.targets.table import HEADS, open_target
 from forerun.targets.toy import ToyTarget
 from forerun.targets.toy_head import ToyHead
 from forerun.targets.toy_readout import ToyReadout
@@ -29,6 +29,7 @@ __all__ = [
     "chosen_cells",
     "ending_cells",
     "ending_stage",
+    "model_cells",
     "model_stage",
     "random_stage",
     "toy_cells",
@@ -177,16 +178,32 @@ def _ending_problem(request: Request, context: int) -> str:
     return "" if text == result.text else f"the text is {result.text!r}, its tokens say {text!r}"
 
 
-def model_stage(model: Model, max_tokens: int, *, prompts: int = 1) -> Stage:
+def model_stage(
+    model: Model, max_tokens: int, *, prompts: int = 1, target: Target | None = None
+) -> Stage:
     """Return a stage over a real model, with its own first layers as draft model.
 
     Args:
         model: The user's.
         max_tokens: Length of the texts.
         prompts: How many of PROMPTS are gone on with.
+        target: What runs it; None is the native target, where that does.
     """
     encode = model.tokenizer.encode
-    return _stage_of(model, max_tokens, [tuple(encode(text)) for text in PROMPTS[:prompts]])
+    texts = [tuple(encode(text)) for text in PROMPTS[:prompts]]
+    return _stage_of(model, max_tokens, texts, target)
+
+
+def model_cells(target: Target) -> list[Cell]:
+    """Return the cells of a real model: drafters and shapes that its target has."""
+    widths = (1, 2) if target.capabilities.trees else (1,)
+    if target.capabilities.name in HEADS:
+        return [*exact_cells(tuple(DRAFTERS), widths), *grid((MERGED,), (CHOSEN,))]
+    beside = {"eagle", "medusa", "exit", "model"}  # heads, and a part of the target as a model
+    beside |= set() if target.capabilities.layers else {"early_exit"}
+    drafters = tuple(name for name in DRAFTERS if name not in beside)
+    merged = ",".join(name for name in MERGED.split(",") if name not in beside)
+    return [*exact_cells(drafters, widths), *grid((merged,), (CHOSEN,))]
 
 
 def random_stage(model: Model, max_tokens: int) -> Stage:
@@ -199,8 +216,13 @@ def random_stage(model: Model, max_tokens: int) -> Stage:
     return _stage_of(model, max_tokens, [(3, 1, 4, 1, 5) * 3, (2, 7) * 20])
 
 
-def _stage_of(model: Model, max_tokens: int, prompts: Sequence[tuple[int, ...]]) -> Stage:
-    target = open_target("auto", model).target
+def _stage_of(
+    model: Model,
+    max_tokens: int,
+    prompts: Sequence[tuple[int, ...]],
+    opened: Target | None = None,
+) -> Stage:
+    target = opened or open_target("auto", model).target
     layers = max(1, model.architecture.num_layers // 4)
 
     def open_draft_model() -> Target:

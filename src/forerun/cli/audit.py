@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,10 @@ from forerun.config import Loading
 from forerun.errors import OptionError
 from forerun.printable import printable
 
+if TYPE_CHECKING:
+    from forerun.models.model import Model
+    from forerun.targets.protocol import Target
+
 __all__ = ["audit"]
 
 _DEFAULT = Loading().model
@@ -23,6 +27,9 @@ _DEFAULT = Loading().model
 
 def audit(
     model: Annotated[str, option_of(Loading, "model")] = _DEFAULT,
+    target: Annotated[str, option_of(Loading, "target")] = "auto",
+    dtype: Annotated[str, option_of(Loading, "dtype")] = "auto",
+    bitwise: Annotated[bool, option_of(Loading, "bitwise")] = False,
     toys: Annotated[
         bool, typer.Option("--toys", help="Test on toys only, without a model.")
     ] = False,
@@ -40,10 +47,12 @@ def audit(
 
     if toys and model != _DEFAULT:
         raise OptionError(f"--toys and --model {model} contradict each other.", "Leave one out.")
-    audited = None if toys else read_model(Loading.make(model=model).model)
+    loading = Loading.make(model=model, target=target, dtype=dtype, bitwise=bitwise)
+    audited = None if toys else read_model(loading.model, foreign=True)
     with patient() as interruption, counting("Audit") as report:
         certificate = run_audit(
             model=audited,
+            target=_opened(audited, loading),
             thorough=thorough,
             progress=report,
             is_over=lambda: interruption.came,
@@ -56,6 +65,20 @@ def audit(
         raise SystemExit(1)
     if certificate.left:
         raise SystemExit(INTERRUPTED)
+
+
+def _opened(model: Model | None, loading: Loading) -> Target | None:
+    """Return what runs the model, or None where that is the native target."""
+    from forerun.targets.table import open_target
+
+    if (
+        model is None
+        or loading.target == "native"
+        or (loading.target == "auto" and not model.foreign)
+    ):
+        return None
+    placing = (None, loading.dtype, False, loading.bitwise)
+    return open_target(loading.target, model, placing=placing).target
 
 
 def _fitted(text: str) -> str:

@@ -343,7 +343,7 @@ class TransformersTarget:
             scored, seen = self._network(
                 batch, "fixed", columns=range(ROWS), watched=asked.layers, until=asked.until
             )
-            for place in range(part.count):
+            for place in range(part.rows):
                 index, column = indices[part.first + place], part.column + place
                 row = scored[0, column, : logits.shape[1]].float().numpy()
                 logits[[at for at, wanted in enumerate(asked.logits) if wanted == index]] = row

@@ -35,12 +35,12 @@ class Part(NamedTuple):
 
     Attributes:
         first: The first of them.
-        count: How many.
+        rows: How many.
         column: Where the first stands in the call.
     """
 
     first: int
-    count: int
+    rows: int
     column: int
 
 
@@ -56,7 +56,7 @@ def parts_of(position: int, count: int) -> Iterator[Part]:
         column = (position + first) % ROWS
         part = Part(first, min(ROWS - column, count - first), column)
         yield part
-        first += part.count
+        first += part.rows
 
 
 class FixedBatch:
@@ -86,15 +86,15 @@ class FixedBatch:
         spare: int = 0,
     ) -> None:
         self._store, self._slot = store, sequence.slot
-        self._columns = slice(part.column, part.column + part.count)
+        self._columns = slice(part.column, part.column + part.rows)
         self.past = sequence.length + part.first
-        self._end = self.past + part.count
+        self._end = self.past + part.rows
         self.keys = (-(-self._end // BLOCK) + spare) * BLOCK
         store.reserve(self.keys)
         self.layers: set[int] = set()
         self.tokens = np.zeros((1, ROWS), dtype=np.int64)
         self.positions = np.zeros((1, ROWS), dtype=np.int64)
-        self.tokens[0, self._columns] = tokens[part.first : part.first + part.count]
+        self.tokens[0, self._columns] = tokens[part.first : part.first + part.rows]
         self.positions[0, self._columns] = np.arange(self.past, self._end)
 
     def update(
