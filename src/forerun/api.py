@@ -48,7 +48,7 @@ from forerun.models.pull import cache_folder
 from forerun.native import use_instructions
 from forerun.targets.heads_at_hand import HeadsAtHand
 from forerun.targets.protocol import Target
-from forerun.targets.table import OpenedTarget, open_target
+from forerun.targets.table import OpenedTarget, open_target, target_on
 
 __all__ = ["LanguageModel", "Prompt", "Stream", "load"]
 
@@ -59,6 +59,7 @@ Prompt = str | Sequence[int] | NDArray[np.integer[Any]] | Sequence[Mapping[str, 
 def load(
     model: str | os.PathLike[str] = "smollm2",
     *,
+    network: Any = None,
     progress: Callable[[LoadProgress], None] | None = None,
     **options: Any,
 ) -> LanguageModel:
@@ -66,6 +67,8 @@ def load(
 
     Args:
         model: A name such as "smollm2", a path, or an id of the Hugging Face hub.
+        network: A causal language model of transformers that is in memory already: it runs, as it
+            is, on its device, and `model` says whose tokenizer and templates it has.
         progress: Called while a named model is being pulled, and as the weights are packed.
         options: The rest of `forerun.config.Loading`: weights, target, threads,
             instruction_set, kv_bits, device, dtype, bitwise, remote_code, draft_model,
@@ -78,7 +81,7 @@ def load(
     loading = Loading.make(model=model, **options)
     foreign = loading.target in ("auto", "transformers")
     read = load_model(loading.model, weights=loading.weights, foreign=foreign, progress=progress)
-    return LanguageModel(read, loading, progress=progress)
+    return LanguageModel(read, loading, network=network, progress=progress)
 
 
 class LanguageModel:
@@ -91,6 +94,7 @@ class LanguageModel:
     Args:
         model: The target's model.
         loading: What it is opened with.
+        network: Of transformers, to run instead of the model's own weights.
         progress: Called as the weights are packed.
 
     Attributes:
@@ -104,13 +108,18 @@ class LanguageModel:
         model: Model,
         loading: Loading | None = None,
         *,
+        network: Any = None,
         progress: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self.model = model
         self.loading = loading or Loading()
         if self.loading.instruction_set != "auto":
             use_instructions(self.loading.instruction_set)
-        self.target, self.target_reason = self._open_target(model, self.loading.context, progress)
+        self.target, self.target_reason = (
+            self._open_target(model, self.loading.context, progress)
+            if network is None
+            else self._target_on(network)
+        )
         self._store = Store(self.loading.store_tokens)
         self.corpus = self._fill_store(progress)
         self._draft_target: Target | None = None
@@ -413,6 +422,15 @@ class LanguageModel:
         # A shorter one's drafts end where its context does; decoding goes on.
         context = min(self.target.context_length, model.architecture.context_length)
         return self._open_target(model, context).target
+
+    def _target_on(self, network: Any) -> OpenedTarget:
+        """Return a target of the user's own network; what would place another one is refused."""
+        loading = self.loading
+        for name in ("threads", "kv_bits", "device"):
+            if getattr(loading, name) is not None:
+                raise OptionError(f"{name} says nothing to a network in memory.", "Leave it out.")
+        context, bitwise = loading.context, loading.bitwise
+        return OpenedTarget(target_on(network, self.model, context=context, bitwise=bitwise))
 
     def _open_target(
         self,

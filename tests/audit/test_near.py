@@ -127,10 +127,16 @@ def test_a_network_of_transformers_is_audited(tmp_path: Path) -> None:
     model = load_model(tmp_path, foreign=True)
     target = open_target("auto", model).target
     stage = model_stage(model, 6, target=target)
-    cells = [cell for cell in model_cells(target) if cell.filter == "no filter"]
+    cells = [
+        cell
+        for cell in model_cells(target)
+        if (cell.filter, cell.rule, cell.temperature) == ("no filter", "match", 1.0)
+        and cell.drafter in ("suffix", "random", "early_exit")
+    ]
     report = compare(stage, cells)
     assert report.mismatches == []
     assert report.by_target.keys() == {"transformers"}
     assert report.tolerance == 1e-3
     assert all(gap <= 1e-3 for gap in report.near)
-    assert sum(report.accepted.values()) > 20
+    assert sum(report.drafted.values()) > 30
+    assert sum(report.accepted.values()) > 0

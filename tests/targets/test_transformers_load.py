@@ -52,6 +52,24 @@ def test_auto_takes_transformers_for_what_only_that_runs(gpt2: Path) -> None:
         assert found.token_ids == plain.token_ids
 
 
+def test_a_network_in_memory_runs_as_it_is(gpt2: Path) -> None:
+    """Not another copy of it; with the tokenizer of the folder that is named."""
+    network = tiny_network("gpt2", vocab_size=SIZE)
+    lm = forerun.load(gpt2, network=network)
+    assert lm.target.model is network
+    texts = [
+        each.generate("the hen", max_tokens=8, drafter="lookup", draft_length=3).token_ids
+        for each in (lm, forerun.load(gpt2))
+    ]
+    assert texts[0] == texts[1]
+    with pytest.raises(OptionError, match="knows 61 tokens"):
+        forerun.load(gpt2, network=tiny_network("gpt2"))
+    with pytest.raises(OptionError, match="device says nothing"):
+        forerun.load(gpt2, network=network, device="cpu")
+    with pytest.raises(OptionError, match="no model of transformers"):
+        forerun.load(gpt2, network="gpt2")
+
+
 def test_our_own_engines_refuse_it(gpt2: Path) -> None:
     """By name, and with the way out."""
     for target in ("native", "reference"):

@@ -24,7 +24,7 @@ from forerun.targets.protocol import Target
 from forerun.targets.readout import Readout
 
 __all__ = ["HEADS", "READOUTS", "TARGETS", "OpenedTarget", "open_head", "open_readout"]
-__all__ += ["open_target"]
+__all__ += ["open_target", "target_on"]
 
 TARGETS: dict[str, str] = {
     "native": "forerun.targets.native:NativeTarget",
@@ -111,6 +111,32 @@ def open_target(
     return OpenedTarget(_kind("reference")(model, context=context, progress=progress), reason)
 
 
+def target_on(
+    network: Any, model: Model, *, context: int | None = None, bitwise: bool = False
+) -> Target:
+    """Make a target of a network of transformers that the user holds; nothing of it is changed.
+
+    Args:
+        network: What AutoModelForCausalLM.from_pretrained returned.
+        model: Whose tokens it knows.
+        context: Most tokens a sequence may hold; None is what the network has positions for.
+        bitwise: Whether rows shall have the same bits beside any others.
+
+    Raises:
+        OptionError: It is no such network, knows fewer tokens than the tokenizer, or is trained.
+        CapabilityError: transformers is not installed, or the same bits can't be had.
+        UnsupportedModelError: It can't be a target.
+    """
+    _want_transformers("")
+    kind: Any = importlib.import_module("forerun.targets.transformers").TransformersTarget
+    target: Target = kind(network, context=context, bitwise=bitwise, name=model.name)
+    if target.vocab_size < model.architecture.vocab_size:
+        known, needed = target.vocab_size, model.architecture.vocab_size
+        what = f"The network knows {known} tokens, and {model.name} has {needed}."
+        raise OptionError(what, "Name the folder that the network came from.")
+    return target
+
+
 def _refuse(target: str, reason: str, **options: int | None) -> None:
     """Refuse what only the native target has to choose."""
     own = {"reference": "numpy's", "transformers": "torch's"}[target]
@@ -132,11 +158,7 @@ def _on_transformers(
     placing: tuple[str | None, str, bool, bool] | None,
     progress: Callable[[LoadProgress], None] | None,
 ) -> Target:
-    lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
-    if lacking:
-        what = f"Target 'transformers' needs {' and '.join(lacking)}."
-        told = " ".join(filter(None, [model.foreign, what]))
-        raise CapabilityError(told, "pip install 'forerun[hf]'.")
+    _want_transformers(model.foreign)
     loading = importlib.import_module("forerun.targets.transformers_load")
     where = None if placing is None else loading.Placing(*placing)
     opened: Target = loading.open_transformers(
@@ -207,3 +229,10 @@ def _kind(name: str) -> Any:
 def _loaded(place: str) -> Any:
     module, attribute = place.split(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def _want_transformers(reason: str) -> None:
+    lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if lacking:
+        what = f"Target 'transformers' needs {' and '.join(lacking)}."
+        raise CapabilityError(" ".join(filter(None, [reason, what])), "pip install 'forerun[hf]'.")

@@ -43,9 +43,6 @@ def check_model(model: Any, name: str) -> None:
     if config.is_encoder_decoder:
         what = f"{name} has an encoder."
         raise UnsupportedModelError(what, "Give a model that goes on from a text alone.")
-    if cache_parameter(model) is None:
-        what = f"{name} keeps no keys and values from pass to pass (its forward takes no cache)."
-        raise UnsupportedModelError(what, "Each pass would read the whole text: use another.")
     strange = {kind.name for kind in kinds_of(decoder_config(config))} - _ROLLED_BACK
     if getattr(model, "_is_stateful", False):
         strange.add("recurrent")
@@ -53,6 +50,9 @@ def check_model(model: Any, name: str) -> None:
         kinds = ", ".join(map(repr, sorted(strange)))
         what = f"{name} has layers of kind {kinds}, whose state can't be rolled back to a token."
         raise UnsupportedModelError(what, "Models of attention layers alone can be sped up here.")
+    if cache_parameter(model) is None:
+        what = f"{name} keeps no keys and values from pass to pass (its forward takes no cache)."
+        raise UnsupportedModelError(what, "Each pass would read the whole text: use another.")
 
 
 def longest_context(model: Any) -> int:
