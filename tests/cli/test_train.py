@@ -47,7 +47,7 @@ def test_from_text_to_a_head_and_to_other_engines(run: Any, tmp_path: Path) -> N
     assert result.exit_code == 0
     assert records(result.stdout)[-1]["card"]["kind"] == "eagle3"
     head, folder, back = (str(tmp_path / name) for name in ("head.gguf", "out", "back.gguf"))
-    assert run("train", "export", head, folder).exit_code == 0
+    assert folder in run("train", "export", head, folder).stderr
     assert run("train", "import", folder, back).exit_code == 0
     assert Path(back).stat().st_size == pytest.approx(Path(head).stat().st_size, rel=0.5)
 
@@ -105,6 +105,7 @@ def test_hours_do_all_of_it(
     result = run(*command, "--hours", "0.01", "--folder", str(tmp_path), "--threads", "1")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["data"]["tokens"] >= 8000
+    assert f"--head {tmp_path / 'head.gguf'} --show" in result.stderr.replace("\n", "")
     assert "Capture 8,000 tokens, then learn from 1,000." in result.stderr
     assert (tmp_path / "head.gguf").exists()
 
@@ -116,8 +117,9 @@ def test_capture_ends_on_ctrl_c_and_goes_on(start: Any, tmp_path: Path) -> None:
     while b" 0 of" in process.stderr.readline():
         pass
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=100)
+    _, said = process.communicate(timeout=100)
     assert process.returncode == 130
+    assert b"The same command goes on" in said
     assert list(tmp_path.glob("shard-*.safetensors"))
 
 

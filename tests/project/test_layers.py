@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "forerun"
 # A room may import itself and rooms further up this table. Rooms of one line are strangers,
 # except that everything may raise the errors. `forerun` is the package's own face.
 LAYERS = (
-    ("errors", "_native", "fork_lock", "printable", "regular_file"),
+    ("errors", "_native", "extras", "fork_lock", "printable", "regular_file"),
     ("events", "config"),
     ("core", "theory"),
     ("models", "cache", "native"),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import ForerunError, StartError
+from forerun.extras import pip_command
 
 __all__ = ["LlamaEngine", "library"]
 
@@ -156,5 +157,6 @@ def library() -> ModuleType:
         return importlib.import_module("llama_cpp.llama_cpp")
     except (ImportError, OSError, RuntimeError) as error:
         raise StartError(
-            f"Peer llama.cpp can't be loaded: {error}.", "Install it: pip install 'forerun[peers]'."
+            f"Peer llama.cpp can't be loaded: {error}.",
+            f"Install it: {pip_command('forerun[peers]')}",
         ) from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from forerun.bench.report import PassReport
 from forerun.errors import OptionError, StartError
+from forerun.extras import pip_command
 from forerun.printable import counted
 
 __all__ = ["check_plot", "draw_passes", "new_figure", "plain", "save"]
@@ -84,6 +85,6 @@ def new_figure() -> Any:
         module = importlib.import_module("matplotlib.figure")
     except ImportError as error:
         raise StartError(
-            f"Plots need matplotlib: {error}.", "Install it: pip install 'forerun[plot]'."
+            f"Plots need matplotlib: {error}.", f"Install it: {pip_command('forerun[plot]')}"
         ) from None
     return module.Figure(figsize=(10, 4.5), layout="constrained")

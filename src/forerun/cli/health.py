@@ -19,6 +19,7 @@ import numpy as np
 import forerun
 from forerun import __version__
 from forerun.errors import ForerunError, NativeModuleError, OptionError
+from forerun.extras import pip_command
 from forerun.models.gguf_file import GGUFFile
 from forerun.models.pull import cache_folder, cached_path, is_sound
 from forerun.models.registry import DEFAULT_MODEL, find_registered
@@ -88,11 +89,11 @@ def _packages() -> Iterator[Finding]:
     needed = extras.pop("", [])
     missing = [package for package in needed if _version_of(package) is None]
     found = ", ".join(f"{package} {_version_of(package) or 'missing'}" for package in needed)
-    way_out = f"pip install {' '.join(missing)}" if missing else ""
+    way_out = pip_command(*missing) if missing else ""
     yield Finding("fail" if missing else "ok", "packages", found, way_out)
     for extra_name, packages in extras.items():
         is_there = all(_version_of(package) for package in packages)
-        way = f"not installed (pip install 'forerun[{extra_name}]')"
+        way = f"not installed: {pip_command(f'forerun[{extra_name}]')}"
         yield Finding("ok", f"extra {extra_name}", "installed" if is_there else way)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from rich.text import Text
 from typer.core import TyperGroup
 
-from forerun.cli.consoles import print_json, stdout
+from forerun.cli.consoles import print_json, stderr, stdout
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.options import option_of, with_options
 from forerun.cli.training import training_display
 from forerun.cli.waiting import open_model, read_model
 from forerun.config import Loading
+from forerun.printable import printable
 from forerun.train.options import (
     Capturing,
     ExitLearning,
@@ -45,7 +48,7 @@ train = typer.Typer(
     name="train",
     cls=_All,
     no_args_is_help=True,
-    help="Learn a drafter from nothing but the target.",
+    help="Learn a drafter from nothing but the target: `forerun train --hours 8` does all of it.",
 )
 
 
@@ -74,7 +77,7 @@ def train_all(
             learned=display.learned,
             is_over=display.is_over,
         )
-    _end(card, as_json=as_json)
+    _end(card, _use_of("head", options.folder, model), as_json=as_json)
 
 
 @train.command("capture")
@@ -104,7 +107,7 @@ def train_capture(
     if as_json:
         print_json({"event": "captured", **news.as_json()})
     if display.is_over():
-        raise SystemExit(INTERRUPTED)
+        _stop()
 
 
 @train.command("head")
@@ -181,6 +184,7 @@ def train_export(
     from forerun.train.recipes import exported
 
     exported(HeadFile.open(head), read_model(model), folder)
+    _say(f"Wrote {folder}.")
 
 
 @train.command("import")
@@ -193,6 +197,7 @@ def train_import(
     from forerun.train.recipes import imported
 
     imported(folder, read_model(model), head)
+    _say(f"Wrote {head}.")
 
 
 def _open(model: str, threads: Any) -> LanguageModel:
@@ -218,17 +223,35 @@ def _learn(kind: str, options: Learning, model: str, *, as_json: bool) -> None:
         )
     if options.plot is not None and card is not None:
         _draw(Path(options.folder) / f"{kind}.json", options.plot)
-    _end(card, as_json=as_json)
+    _end(card, _use_of(kind, options.folder, model), as_json=as_json)
 
 
-def _end(card: dict[str, object] | None, *, as_json: bool) -> None:
-    """Show a drafter's card; without one, it was interrupted."""
+def _end(card: dict[str, object] | None, use: str, *, as_json: bool) -> None:
+    """Show a drafter's card and how it is used; without one, it was interrupted."""
     if card is None:
-        raise SystemExit(INTERRUPTED)
+        _stop()
     if as_json:
         print_json({"event": "trained", "card": card})
     else:
         stdout().print_json(data=card)
+        _say(use)
+
+
+def _use_of(kind: str, folder: str, model: str) -> str:
+    """Return where a drafter is, and the command that drafts with it."""
+    path = Path(folder) / f"{kind}.gguf"
+    words = ["forerun", "generate", "Hello", *(["-m", model] if model != _DEFAULT else [])]
+    words += ["--drafter", "model", "--draft-model"] if kind == "model" else ["--head"]
+    return f"Wrote {path}. Try it: {shlex.join([*words, str(path)])} --show"
+
+
+def _stop() -> NoReturn:
+    _say("Stopped. The same command goes on from what was saved last.")
+    raise SystemExit(INTERRUPTED)
+
+
+def _say(what: str) -> None:
+    stderr().print(Text(printable(what)), soft_wrap=True)
 
 
 def _draw(record_path: Path, path: str) -> None:

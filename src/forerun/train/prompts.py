@@ -119,7 +119,7 @@ def read_prompts(path: str) -> list[str]:
         with opened_file(path) as (file, _):
             prompts = _read(file, path)
     except OSError as error:
-        what = f"The prompts in {path} can't be read: {reason_of(error)}."
+        what = f"The file of prompts {path} {reason_of(error)}."
         raise OptionError(what, "Check the path.") from None
     if not prompts:
         raise OptionError(f"{path} holds no prompt.", "Write one a line.")

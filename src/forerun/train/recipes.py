@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forerun.errors import StartError
+from forerun.extras import pip_command
 from forerun.models.head_file import HeadFile
 from forerun.models.head_shapes import MEDUSA
 from forerun.models.model import Model
@@ -18,7 +19,7 @@ try:
     import torch  # noqa: F401
 except ImportError as error:
     raise StartError(
-        f"Training needs PyTorch: {error}.", "Install it: pip install 'forerun[train]'."
+        f"Training needs PyTorch: {error}.", f"Install it: {pip_command('forerun[train]')}"
     ) from None
 
 from forerun.train.capture import CaptureNews, capture
