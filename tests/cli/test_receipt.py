@@ -40,8 +40,11 @@ def test_each_writer_has_a_colour_of_its_own() -> None:
 def test_without_colours_marks_tell_who_wrote_each_token() -> None:
     """Corrected and bonus tokens stand in quotes of their own, which the legend explains."""
     assert coloured(WRITTEN, [], marks=True).plain == "a«b»c‹d›e"
-    shown = legend(["suffix"], marks=True).plain
-    assert all(part in shown for part in ("accepted from suffix", "«…» corrected", "‹…› bonus"))
+    shown = legend(["suffix", "bigram"], marks=True).plain
+    assert all(
+        part in shown
+        for part in ("no mark: accepted from suffix, bigram", "«…» corrected", "‹…› bonus")
+    )
 
 
 def test_the_coloured_text_is_the_text() -> None:

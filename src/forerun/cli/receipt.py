@@ -66,12 +66,11 @@ def marked(text: str, source: Source) -> str:
 def legend(drafters: list[str], *, marks: bool = False) -> Text:
     """What the colours mean, or the marks: a line each."""
     accepted = [
-        (
-            f"{'' if marks else '■ '}accepted from {printable(name)}",
-            _ACCEPTED[index % len(_ACCEPTED)],
-        )
+        (f"■ accepted from {printable(name)}", _ACCEPTED[index % len(_ACCEPTED)])
         for index, name in enumerate(drafters)
     ]
+    if marks and drafters:
+        accepted = [(f"no mark: accepted from {printable(', '.join(drafters))}", _ACCEPTED[0])]
     own = [
         (f"{_MARKS[source].format('…') if marks else '■'} {source}: {_MEANING[source]}", style)
         for source, style in _TARGET.items()

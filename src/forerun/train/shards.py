@@ -275,4 +275,7 @@ def keep_recipe(folder: Path, recipe: Recipe) -> None:
         old, new = asdict(known), asdict(recipe)
         name = next(name for name in new if old[name] != new[name])
         what = f"The capture in {folder} has {name} = {old[name]}, not {new[name]}."
+        if name == "target":  # the names say more than the checksums, where they differ
+            names = f"{known.target_name!r}, not {recipe.target_name!r} as it is now"
+            what = f"The capture in {folder} is of another target ({names})."
         raise TrainingError(what, "Name another folder, or the same options.")
