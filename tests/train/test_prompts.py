@@ -89,6 +89,6 @@ def test_what_is_no_file_of_prompts_is_an_error(
 
 def test_prompts_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     """A missing file and a folder."""
-    for path in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(OptionError, match="can't be read"):
+    for path, why in ((tmp_path / "none.txt", "can't be read"), (tmp_path, "is a folder")):
+        with pytest.raises(OptionError, match=f"{path.name} {why}"):
             read_prompts(str(path))

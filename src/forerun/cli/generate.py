@@ -29,7 +29,7 @@ __all__ = ["Printer", "generate", "run_stream"]
 def generate(
     prompt: Annotated[
         str,
-        typer.Argument(metavar="PROMPT", help="What to go on from; - reads standard input."),
+        typer.Argument(metavar="PROMPT", help="The text to go on from; - reads standard input."),
     ],
     loading: Loading,
     generation: Generation,

@@ -27,7 +27,8 @@ class Capturing(Options):
         700_000,
         ge=1,
         le=1_000_000_000,
-        description="Tokens to capture, prompts included; about 4 kB each for the default model.",
+        description="Tokens to capture at least, prompts included, in shards of 32 conversations; "
+        "about 4 kB each for the default model.",
     )
     prompts: PathText | None = Field(
         None,
