@@ -41,6 +41,14 @@ def test_a_fresh_machine_is_well(run: Any) -> None:
     assert "forerun pull" in found["model smollm2"]["way_out"]
 
 
+def test_in_a_pipe_each_check_is_a_line(run: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """So a long path is whole, to be found and copied."""
+    monkeypatch.setenv("FORERUN_CACHE", str(tmp_path / ("long" * 30)))
+    lines = run("doctor").stdout.splitlines()
+    assert {line.split()[0] for line in lines} <= {"ok", "warn", "fail"}
+    assert any(f" {tmp_path / ('long' * 30)}," in line for line in lines)
+
+
 def test_a_wrong_model_file_fails(run: Any, cache: Path) -> None:
     """A file of the right name and size with another checksum is found, and how to mend it."""
     model = find_registered("smollm2")

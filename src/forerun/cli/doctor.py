@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +13,9 @@ from forerun.cli.consoles import print_json, stdout
 from forerun.cli.options import option_of
 from forerun.config import Loading
 from forerun.printable import printable
+
+if TYPE_CHECKING:
+    from forerun.cli.health import Finding
 
 __all__ = ["doctor"]
 
@@ -31,13 +35,23 @@ def doctor(
         checks = [finding._asdict() for finding in findings]
         print_json({"ok": not failed, "checks": checks})
     else:
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for width in (4, 16, None):
-            table.add_column(overflow="fold", min_width=width)
-        for finding in findings:
-            state = Text(finding.state, _COLOURS[finding.state])
-            found = printable(f"{finding.found} {finding.way_out}".strip())
-            table.add_row(state, Text(finding.name), Text(found))
-        stdout().print(table)
+        _show(stdout(), findings)
     if failed:
         raise SystemExit(1)
+
+
+def _show(console: Console, findings: list[Finding]) -> None:
+    """Print a table, or in a pipe a line each, where a path stays whole."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for width in (4, 16, None):
+        table.add_column(overflow="fold", min_width=width)
+    for finding in findings:
+        found = printable(f"{finding.found} {finding.way_out}".strip())
+        if console.is_terminal:
+            state = Text(finding.state, _COLOURS[finding.state])
+            table.add_row(state, Text(finding.name), Text(found))
+        else:
+            line = f"{finding.state:<5} {finding.name:<17} {found}"
+            console.print(Text(line), soft_wrap=True)
+    if console.is_terminal:
+        console.print(table)
