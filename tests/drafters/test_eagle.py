@@ -240,7 +240,7 @@ def test_roots_of_all_texts_are_scored_in_one_pass() -> None:
 
 
 def test_a_place_is_scored_once_and_alone() -> None:
-    """A row more costs a fifth of a pass, and few guesses are ever asked about."""
+    """A row more costs a quarter of a pass, and few guesses are ever asked about."""
     head = Counting(TOY, blur=0.2)
     eagle = eagle_of(head)
     follow(eagle, 1, PROMPT, TOY)
