@@ -29,7 +29,7 @@ from forerun.drafters.own import checked
 from forerun.drafters.protocol import Drafter
 from forerun.drafters.store import Store
 from forerun.drafters.store_file import check_place, load_store, save_store
-from forerun.drafters.table import DRAFTERS, DrafterKit, drafter_names, make_drafter
+from forerun.drafters.table import DRAFTERS, OF_HEAD, DrafterKit, drafter_names, make_drafter
 from forerun.engine.request import Ask, Request
 from forerun.engine.scheduler import Scheduler
 from forerun.errors import (
@@ -368,6 +368,7 @@ class LanguageModel:
     def _drafter(self, spec: str) -> Drafter | None:
         head_kind = self._heads.kind if spec.strip() == "auto" else ""
         names = drafter_names(spec, self._own_drafters, head_kind=head_kind)
+        self._check_head_is_read(names)
         if names not in self._drafters:
             script = self.loading.script
             kit = DrafterKit(
@@ -384,6 +385,19 @@ class LanguageModel:
             )
             self._drafters[names] = make_drafter(spec, kit, self._own_drafters)
         return self._drafters[names]
+
+    def _check_head_is_read(self, names: Sequence[str]) -> None:
+        """Refuse drafters of learned heads that would leave aside the head that was named."""
+        asked = [name for name in names if name in OF_HEAD.values()]
+        if self.loading.head is None or not asked:
+            return
+        reader = OF_HEAD[self._heads.kind]
+        if reader not in asked:
+            raise OptionError(
+                f"Drafter {asked[0]!r} does not read a head of kind {self._heads.kind!r}, which "
+                f"{self.loading.head} holds.",
+                f"Choose drafter {reader!r}, join both by a comma, or leave the head out.",
+            )
 
     def _pass_costs(self, again: bool) -> CostCurve:
         """Return what this target's passes cost on this machine, measured if they never were."""

@@ -207,8 +207,11 @@ def test_heads_of_another_kind_or_target_are_refused(files: tuple[Path, Path]) -
     """By the drafter that is asked for; force takes those of another target."""
     path, head = files
     lm = forerun.load(path, head=head)
+    with pytest.raises(OptionError, match="'eagle' does not read a head of kind 'medusa'"):
+        lm.generate([1, 2], drafter="eagle,suffix")
     with pytest.raises(OptionError, match="is a head of kind 'medusa', not eagle3"):
-        lm.generate([1, 2], drafter="eagle")
+        lm.generate([1, 2], drafter="medusa,eagle")
+    assert lm.generate([1, 2], drafter="suffix", max_tokens=2).token_ids  # which reads none
     with pytest.raises(OptionError, match="'medusa' needs a head, and none comes with"):
         forerun.load(path).generate([1, 2], drafter="medusa")
     tiny = Tiny(width=64, inner=96, layers=3, context=160, quantisation="Q4_1", seed=9)

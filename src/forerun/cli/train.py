@@ -240,6 +240,8 @@ def _end(card: dict[str, object] | None, use: str, *, as_json: bool) -> None:
 def _use_of(kind: str, folder: str, model: str) -> str:
     """Return where a drafter is, and the command that drafts with it."""
     path = Path(folder) / f"{kind}.gguf"
+    if not path.exists():  # a model with a tokenizer that only a folder can hold
+        path = Path(folder) / f"{kind}-hf"
     words = ["forerun", "generate", "Hello", *(["-m", model] if model != _DEFAULT else [])]
     words += ["--drafter", "model", "--draft-model"] if kind == "model" else ["--head"]
     return f"Wrote {path}. Try it: {shlex.join([*words, str(path)])} --show"

@@ -17,6 +17,7 @@ from forerun.errors import (
     UnsupportedModelError,
 )
 from forerun.events import LoadProgress
+from forerun.extras import pip_command
 from forerun.models.head_file import HeadFile
 from forerun.models.model import Model
 from forerun.targets.head import Head
@@ -235,4 +236,4 @@ def _want_transformers(reason: str) -> None:
     lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if lacking:
         what = f"Target 'transformers' needs {' and '.join(lacking)}."
-        raise CapabilityError(" ".join(filter(None, [reason, what])), "pip install 'forerun[hf]'.")
+        raise CapabilityError(" ".join(filter(None, [reason, what])), pip_command("forerun[hf]"))
