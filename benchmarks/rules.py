@@ -11,6 +11,7 @@ than a difference on the same text needs. The last line is one JSON object.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -67,7 +68,7 @@ class Blind:
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Draft without the noise."""
-        return self._head.draft([request._replace(noise=None) for request in requests])
+        return self._head.draft([replace(request, noise=None) for request in requests])
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Learn."""

@@ -334,7 +334,7 @@ class Loading(Options):
     target: TargetName = Field(
         "auto",
         description="What computes the model's passes: native (compiled), reference (numpy, slow), "
-        "transformers (a folder's network on any device, with forerun[hf]), or auto: native where "
+        "transformers (a folder's network on any device, with the extra hf), or auto: native where "
         "it is compiled and runs the model, else transformers or reference, which is said.",
     )
     threads: Whole | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def made(adapter: ToyReadout = ADAPTER) -> tuple[Exit, Counting]:
 def request_of(toy: ToyTarget, tokens: list[int], **asked: Any) -> Any:
     """What is asked for a text that the toy holds."""
     request = Text(1, tokens, toy, **asked).request()
-    return request._replace(target_sequence=toy.open(tokens[:-1]))
+    return replace(request, target_sequence=toy.open(tokens[:-1]))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -147,7 +148,7 @@ def test_it_reads_the_targets_own_states(files: tuple[Path, Path]) -> None:
     tokens = [5, 6, 7, 8, 9]
     held = lm.target.open(tokens[:2])
     text = Text(1, tokens[:3], ToyTarget.random(lm.target.vocab_size, 0, 1))
-    request = text.request()._replace(target_sequence=held)
+    request = replace(text.request(), target_sequence=held)
     read = drafter.ask(request, tokens[3:])
     rows = [Row(held, token, 2 + i, i - 1) for i, token in enumerate(tokens[2:])]
     hidden = lm.target.score(rows, logits=(), layers=(1,)).hidden[1]
@@ -158,5 +159,5 @@ def test_without_an_adapter_it_says_what_it_needs(files: tuple[Path, Path]) -> N
     """None comes along, and one of another kind is none."""
     with pytest.raises(OptionError, match="'exit' needs a head, and none comes with"):
         forerun.load(files[0]).generate([1, 2], drafter="exit")
-    with pytest.raises(OptionError, match="of kind 'exit', not medusa"):
+    with pytest.raises(OptionError, match="'medusa' does not read a head of kind 'exit'"):
         forerun.load(files[0], head=files[1]).generate([1, 2], drafter="medusa")

@@ -7,6 +7,7 @@ rules, as long as each node's proposal is the law its token was really drawn fro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -37,7 +38,8 @@ __all__ = [
 _NONE: Mapping[int, NDArray[np.float32]] = MappingProxyType({})
 
 
-class DraftRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
     """One text that wants a draft.
 
     Attributes:

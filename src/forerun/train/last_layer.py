@@ -68,8 +68,6 @@ class LastLayer(Decoder):
         with torch.autocast("cpu", enabled=False):
             normed = self.rms(entered, f"{_LAYER}attention.weight")
             made = self.linear(normed, f"{_LAYER}qkv.weight")
-            if f"{_LAYER}qkv.bias" in self.weights:
-                made = made + self.weights[f"{_LAYER}qkv.bias"]
             heads = made.view(len(entered), -1, self.head_dim).transpose(0, 1)
             q, k, v = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads])
             q, k = self._turned(q, "q", positions), self._turned(k, "k", positions)
