@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from forerun.cli.train import _use_of
 from forerun.train import plan
 
 SMALL = ("--answer-tokens", "16", "--prompt-tokens", "8", "--top", "8", "--temperatures", "1,0")
@@ -64,6 +65,26 @@ def test_from_text_to_parallel_heads_and_to_other_engines(run: Any, tmp_path: Pa
     assert run("train", "import", folder, back).exit_code == 0
     drafted = run("generate", "a b", "--drafter", "medusa", "--head", back, "--max-tokens", "8")
     assert drafted.exit_code == 0
+
+
+@pytest.mark.judge
+def test_an_exit_is_one_command(run: Any, tmp_path: Path) -> None:
+    """It says what it wrote and how that is tried; a stopped one would name nothing."""
+    captured(run, tmp_path, 1500)
+    result = run("train", "exit", "--folder", str(tmp_path), *LEARN)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["kind"] == "exit"
+    path = tmp_path / "exit.gguf"
+    assert f"--head {path} --show" in result.stderr.replace("\n", "")
+    command = ("generate", "a b", "--drafter", "exit", "--head", str(path), "--max-tokens", "8")
+    assert run(*command).exit_code == 0
+
+
+def test_a_model_that_is_a_folder_alone_is_named_as_one(tmp_path: Path) -> None:
+    """What the last line says can be run: where there is no file, the folder is meant."""
+    assert f"--draft-model {tmp_path / 'model-hf'} " in _use_of("model", str(tmp_path), "smollm2")
+    (tmp_path / "model.gguf").touch()
+    assert f"--draft-model {tmp_path / 'model.gguf'} " in _use_of("model", str(tmp_path), "smollm2")
 
 
 @pytest.mark.judge

@@ -118,29 +118,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return path, folder / "exit.gguf"
 
 
-PROMPTS = [[1], [5, 6], list(range(2, 152)), [3, 1, 4, 1, 5] * 5]
-
-
-@pytest.mark.parametrize("target", ["native", "reference"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_texts_are_plain_decodings(
-    files: tuple[Path, Path], target: str, temperature: float
-) -> None:
-    """Of prompts of one token and such as fill the context, many at once, chosen or not."""
-    lm = forerun.load(files[0], head=files[1], target=target)
-    asked = {"temperature": temperature, "seed": 3, "max_tokens": 20, "stop": ("<7", "9>")}
-    plain = lm.generate_batch(PROMPTS, drafter="none", **asked)
-    shapes: list[dict[str, Any]] = [{"draft_length": 3, "draft_width": 2}, {"draft_length": "auto"}]
-    for shape in shapes:
-        for drafter in ("exit", "auto"):
-            results = lm.generate_batch(PROMPTS, drafter=drafter, **asked, **shape)
-            for own, result in zip(plain, results, strict=True):
-                assert result.token_ids == own.token_ids
-                assert [e.logprob for e in result.tokens] == [e.logprob for e in own.tokens]
-            if shape["draft_length"] == 3:
-                assert sum(result.stats.drafted for result in results) > 0
-
-
 def test_it_reads_the_targets_own_states(files: tuple[Path, Path]) -> None:
     """A text's guesses are those of a whole pass's states at its layer, to the bit."""
     lm = forerun.load(files[0], head=files[1])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +14,9 @@ from forerun.errors import TrainingError
 from forerun.models.head_file import HeadFile, write_head
 from forerun.targets.reference import ReferenceTarget
 from forerun.targets.reference_readout import ReferenceReadout
-from forerun.train import loop
 from forerun.train.exit import ExitLearner, ExitNetwork
 from forerun.train.learner import Text
 from forerun.train.options import ExitLearning
-from forerun.train.recipes import learned_from
 from forerun.train.shards import Shards
 from models.random_head import random_facts, random_tensors, shape_of
 from train.made_text import captured, tiny_model
@@ -53,41 +50,6 @@ def test_levels_are_what_an_adapter_computes_when_it_drafts(tmp_path: Path) -> N
             np.testing.assert_allclose(ours.numpy(), logits[first + level : end], atol=1e-4)
             begin[level] += count
     assert [len(output) for output in outputs] == begin
-
-
-def test_an_adapter_learns_and_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From captured text to a file that opens, better on held-out text than in the beginning."""
-    monkeypatch.setattr(loop, "HELD_OUT", 5)
-    monkeypatch.setattr(loop, "_LOOKED_EVERY", 7)
-    model = tiny_model(tmp_path, quantisation="Q8_0")
-    captured(model, tmp_path / "text", tokens=2500)
-    options = ExitLearning(
-        folder=str(tmp_path / "text"), budget=3000, vocabulary=120, rows=150, threads=1, levels=2
-    )
-
-    def learn(most: int) -> dict[str, object] | None:
-        left = iter(range(most))
-        return learned_from(
-            "exit",
-            model,
-            ReferenceTarget(model),
-            options,
-            report=lambda news: None,
-            is_over=lambda: next(left, None) is None,
-        )
-
-    assert learn(5) is None
-    card = learn(10**6)
-    assert card is not None
-    assert (card["kind"], card["layer"]) == ("exit", 1)
-    head = HeadFile.open(tmp_path / "text" / "exit.gguf")
-    head.check_target(model)
-    assert (head.kind, head.facts.layers, head.facts.card) == ("exit", (1,), card)
-    assert ReferenceReadout(head, model).layer == 1
-    history = json.loads((tmp_path / "text" / "exit.json").read_text())["history"]
-    first, last = history[0], history[-1]
-    assert all(now < then for now, then in zip(last["loss"], first["loss"], strict=True))
-    assert all(now > then for now, then in zip(last["alpha"], first["alpha"], strict=True))
 
 
 def test_a_layer_that_was_not_captured_is_refused(tmp_path: Path) -> None:

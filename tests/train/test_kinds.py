@@ -12,8 +12,10 @@ import torch
 
 import forerun
 from forerun.errors import TrainingError
+from forerun.models.head_file import HeadFile
 from forerun.models.model import Model
 from forerun.targets.native import NativeTarget
+from forerun.targets.reference_readout import ReferenceReadout
 from forerun.train import loop, options
 from forerun.train.folder import working_folder
 from forerun.train.kinds import KINDS
@@ -100,6 +102,24 @@ def test_one_that_ended_early_ends_the_same(
     assert card["training"]["finished"] is True
     assert len(card["held_out"]["alpha"]) >= 3
     assert all(0 < each < 1 for each in card["held_out"]["alpha"])
+
+
+@pytest.mark.parametrize(("kind", "layer"), [("medusa", 3), ("exit", 1)])
+def test_a_head_without_attention_learns_and_opens(
+    model: Model, text: Path, tmp_path: Path, kind: str, layer: int
+) -> None:
+    """Better on held-out text than in the beginning; the file's card is the one that is told."""
+    folder = copied(text, tmp_path / "text")
+    card = learn(model, kind, folder, budget=3000, vocabulary=120, rows=150, levels=2)
+    head = HeadFile.open(folder / f"{kind}.gguf")
+    head.check_target(model)
+    assert card["kind"] == head.kind == kind
+    assert (head.facts.layers, head.facts.card) == ((layer,), card)
+    assert ReferenceReadout(head, model).layer == layer
+    history = json.loads((folder / f"{kind}.json").read_text())["history"]
+    first, last = history[0], history[-1]
+    assert all(now < then for now, then in zip(last["loss"], first["loss"], strict=True))
+    assert all(now > then for now, then in zip(last["alpha"], first["alpha"], strict=True))
 
 
 @kinds

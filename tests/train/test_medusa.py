@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,11 @@ from forerun.models.head_file import HeadFile, write_head
 from forerun.targets.protocol import Row
 from forerun.targets.reference import ReferenceTarget
 from forerun.targets.reference_readout import ReferenceReadout
-from forerun.train import loop
 from forerun.train.examples import Examples
 from forerun.train.last_layer import LastLayer
 from forerun.train.medusa import MedusaLearner, MedusaNetwork
 from forerun.train.network import Frozen
 from forerun.train.options import MedusaLearning
-from forerun.train.recipes import learned_from
 from forerun.train.shards import Recipe, Shards
 from forerun.train.vocabulary import ids_of
 from models.random_head import random_facts, random_tensors, shape_of
@@ -80,41 +77,6 @@ def test_levels_are_what_heads_compute_when_they_draft(
             assert np.abs(ours.numpy() - theirs).mean() < 0.01  # states are kept in 16 bits
             begin[level] += rows_here
     assert [len(output) for output in outputs] == begin
-
-
-def test_heads_learn_and_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From captured text to a file that opens, better on held-out text than in the beginning."""
-    monkeypatch.setattr(loop, "HELD_OUT", 5)
-    monkeypatch.setattr(loop, "_LOOKED_EVERY", 7)
-    model = tiny_model(tmp_path, quantisation="Q8_0")
-    captured(model, tmp_path / "text", tokens=2500)
-    options = MedusaLearning(
-        folder=str(tmp_path / "text"), budget=3000, vocabulary=120, rows=150, threads=1, levels=2
-    )
-
-    def learn(most: int) -> dict[str, object] | None:
-        left = iter(range(most))
-        return learned_from(
-            "medusa",
-            model,
-            ReferenceTarget(model),
-            options,
-            report=lambda news: None,
-            is_over=lambda: next(left, None) is None,
-        )
-
-    assert learn(9) is None
-    card = learn(10**6)
-    assert card is not None
-    assert card["kind"] == "medusa"
-    head = HeadFile.open(tmp_path / "text" / "medusa.gguf")
-    head.check_target(model)
-    assert (head.kind, head.facts.layers, head.facts.card) == ("medusa", (3,), card)
-    assert ReferenceReadout(head, model).guesses == 2
-    history = json.loads((tmp_path / "text" / "medusa.json").read_text())["history"]
-    first, last = history[0], history[-1]
-    assert all(now < then for now, then in zip(last["loss"], first["loss"], strict=True))
-    assert all(now > then for now, then in zip(last["alpha"], first["alpha"], strict=True))
 
 
 def test_text_without_the_last_layers_states_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,13 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from gguf import GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize, quantize
+from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from forerun.errors import ModelFileError, OptionError, OtherTargetError, UnsupportedModelError
 from forerun.models.gguf_file import GGUFFile
+from forerun.models.gguf_writing import write_gguf
 from forerun.models.head_shapes import EAGLE, EXIT, HEAD, MEDUSA, SHAPES, HeadShape, Shape
 from forerun.models.model import Model
 from forerun.models.plain_file import parse_json
@@ -187,16 +186,8 @@ def write_head(
     }
     _read_facts(path, metadata)
     _read_shape(path, {name: values.shape for name, values in tensors.items()}, facts)
-    code = _writable(kind)
-    stored = {name: _stored(path, name, values, code) for name, values in tensors.items()}
-    try:
-        # In a folder of its own: the file gets the permissions that the user's files have.
-        with tempfile.TemporaryDirectory(prefix=".head-", dir=path.parent) as room:
-            _write(Path(room) / path.name, metadata, stored)
-            os.replace(Path(room) / path.name, path)
-    except OSError as error:
-        what = f"{path} can't be written: {error.strerror or error}."
-        raise ModelFileError(what, "Name another file, or make room for it.") from error
+    _check_writable(kind)
+    write_gguf(path, metadata, tensors, kind)
 
 
 def _read_facts(path: Path, metadata: Mapping[str, object]) -> HeadFacts:
@@ -269,53 +260,11 @@ def _read_shape(path: Path, shapes: Mapping[str, tuple[int, ...]], facts: HeadFa
     return shape
 
 
-def _writable(kind: str) -> GGMLQuantizationType:
-    """Return a type that matrices can be turned into."""
+def _check_writable(kind: str) -> None:
+    """Check that matrices can be turned into a type."""
     try:
         code = GGMLQuantizationType[kind]
         quantize(np.zeros((1, GGML_QUANT_SIZES[code][0]), dtype=np.float32), code)
     except (KeyError, NotImplementedError):
         what = f"Matrices can't be written in the type {kind!r:.80}."
         raise OptionError(what, "Choose Q8_0, F16 or F32.") from None
-    return code
-
-
-def _stored(
-    path: Path, name: str, values: Array, code: GGMLQuantizationType
-) -> tuple[NDArray[np.generic], GGMLQuantizationType]:
-    """Return a tensor as the file stores it, and its type."""
-    if values.ndim == 1:
-        code = GGMLQuantizationType.F32
-    elif values.shape[1] % GGML_QUANT_SIZES[code][0]:
-        code = GGMLQuantizationType.F16
-    with np.errstate(all="ignore"):
-        stored = quantize(np.ascontiguousarray(values, dtype=np.float32), code)
-        is_finite = bool(np.isfinite(dequantize(stored, code)).all())
-    if not is_finite:
-        what = f"{path}: the tensor {name!r} is not finite as {code.name}."
-        raise ModelFileError(what, "Train the head again.")
-    return stored, code
-
-
-def _write(
-    path: Path,
-    metadata: Mapping[str, object],
-    stored: Mapping[str, tuple[NDArray[np.generic], GGMLQuantizationType]],
-) -> None:
-    # Which adds the architecture itself.
-    writer = GGUFWriter(path, str(metadata["general.architecture"]))
-    for key, value in metadata.items():
-        if isinstance(value, list):
-            writer.add_array(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif key != "general.architecture":
-            writer.add_string(key, str(value))
-    for name, (values, code) in stored.items():
-        writer.add_tensor(name, values, raw_dtype=code)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())

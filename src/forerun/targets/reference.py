@@ -28,7 +28,7 @@ from forerun.targets.loading import load_weights
 from forerun.targets.pass_memory import PassMemory
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.reference_attention import ReferenceAttention
-from forerun.targets.reference_sequences import Group, SlotSequences
+from forerun.targets.reference_sequences import Group, KeepsSlots, SlotSequences
 from forerun.targets.reference_weights import dequantising
 from forerun.targets.rotary_table import RotaryTable
 from forerun.targets.row_exact import rms_norm, silu_gate
@@ -38,7 +38,7 @@ __all__ = ["ReferenceTarget"]
 Array = NDArray[np.float32]
 
 
-class ReferenceTarget:
+class ReferenceTarget(KeepsSlots):
     """Scores rows of many sequences with a model's dequantised weights.
 
     Args:
@@ -110,10 +110,6 @@ class ReferenceTarget:
         read_prompt(self, name, prompt, PREFILL_ROWS)
         return name
 
-    def length(self, sequence: int) -> int:
-        """Return how many tokens of the sequence are committed."""
-        return self._sequences.length(sequence)
-
     def score(
         self,
         rows: Sequence[Row],
@@ -146,26 +142,6 @@ class ReferenceTarget:
                 return Scores(self._ends.head(normed), hidden)
         except MemoryError:
             raise self._memory.at_end(len(rows)) from None
-
-    def commit(self, sequence: int, path: Sequence[int]) -> None:
-        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
-
-        Raises:
-            EngineError: The rows are not a path from the sequence's committed end.
-        """
-        self._sequences.commit(sequence, path)
-
-    def rollback(self, sequence: int, length: int) -> None:
-        """Forget all but the first `length` committed tokens."""
-        self._sequences.rollback(sequence, length)
-
-    def fork(self, sequence: int) -> int:
-        """Return a new sequence with the same committed tokens; neither sees the other's future."""
-        return self._sequences.fork(sequence)
-
-    def free(self, sequence: int) -> None:
-        """Give the sequence's memory back; its name is no longer known."""
-        self._sequences.free(sequence)
 
     def _check(
         self,

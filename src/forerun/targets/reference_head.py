@@ -21,7 +21,7 @@ from forerun.targets.head_checks import check_context, check_head_rows, head_inp
 from forerun.targets.pass_memory import PassMemory
 from forerun.targets.protocol import Row
 from forerun.targets.reference_attention import ReferenceAttention
-from forerun.targets.reference_sequences import SlotSequences
+from forerun.targets.reference_sequences import KeepsSlots, SlotSequences
 from forerun.targets.reference_weights import LayerWeights, load_ends
 from forerun.targets.rotary_table import RotaryTable
 from forerun.targets.row_exact import RowExactProduct, rms_norm, silu_gate
@@ -31,7 +31,7 @@ __all__ = ["ReferenceHead"]
 Array = NDArray[np.float32]
 
 
-class ReferenceHead:
+class ReferenceHead(KeepsSlots):
     """Guesses what a target writes, with a head's dequantised weights.
 
     Args:
@@ -94,10 +94,6 @@ class ReferenceHead:
         """Start an empty sequence, and return its name."""
         return self._sequences.open()
 
-    def length(self, sequence: int) -> int:
-        """Return how many rows of the sequence are committed."""
-        return self._sequences.length(sequence)
-
     def score(
         self,
         rows: Sequence[Row],
@@ -130,26 +126,6 @@ class ReferenceHead:
         except MemoryError:
             raise self._memory.at_end(len(rows)) from None
         return HeadScores(scored, outputs)
-
-    def commit(self, sequence: int, path: Sequence[int]) -> None:
-        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
-
-        Raises:
-            EngineError: The rows are not a path from the sequence's committed end.
-        """
-        self._sequences.commit(sequence, path)
-
-    def rollback(self, sequence: int, length: int) -> None:
-        """Forget all but the first `length` committed rows, and what is pending."""
-        self._sequences.rollback(sequence, length)
-
-    def fork(self, sequence: int) -> int:
-        """Return a new sequence with the same committed rows; neither sees the other's future."""
-        return self._sequences.fork(sequence)
-
-    def free(self, sequence: int) -> None:
-        """Give the sequence's memory back; its name is no longer known."""
-        self._sequences.free(sequence)
 
     def _run(self, rows: Sequence[Row], features: Array, given: Array) -> Array:
         """Return each row's output, float32 [rows, width]."""

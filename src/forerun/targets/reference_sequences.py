@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from forerun.errors import EngineError
 from forerun.targets.protocol import Row
 
-__all__ = ["Group", "SlotSequences", "Slots"]
+__all__ = ["Group", "KeepsSlots", "SlotSequences", "Slots"]
 
 
 class Slots(Protocol):
@@ -144,3 +144,33 @@ class SlotSequences(Generic[AnySlots]):
             return self._sequences[sequence]
         except KeyError:
             raise EngineError(f"Sequence {sequence} is not open.") from None
+
+
+class KeepsSlots:
+    """What targets and heads that keep slots have in common: the care of their sequences."""
+
+    _sequences: SlotSequences[Any]
+
+    def length(self, sequence: int) -> int:
+        """Return how many of the sequence's rows are committed."""
+        return self._sequences.length(sequence)
+
+    def commit(self, sequence: int, path: Sequence[int]) -> None:
+        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
+
+        Raises:
+            EngineError: The rows are not a path from the sequence's committed end.
+        """
+        self._sequences.commit(sequence, path)
+
+    def rollback(self, sequence: int, length: int) -> None:
+        """Forget all but the first `length` committed rows, and what is pending."""
+        self._sequences.rollback(sequence, length)
+
+    def fork(self, sequence: int) -> int:
+        """Return a new sequence with the same committed rows; neither sees the other's future."""
+        return self._sequences.fork(sequence)
+
+    def free(self, sequence: int) -> None:
+        """Give the sequence's memory back; its name is no longer known."""
+        self._sequences.free(sequence)

@@ -32,7 +32,7 @@ from forerun.targets.checks import (
     read_prompt,
 )
 from forerun.targets.protocol import Capabilities, Row, Scores
-from forerun.targets.reference_sequences import Group, SlotSequences
+from forerun.targets.reference_sequences import Group, KeepsSlots, SlotSequences
 from forerun.targets.transformers_fixed import ROWS, FixedBatch, is_steady, parts_of
 from forerun.targets.transformers_network import Network
 from forerun.targets.transformers_pass import Batch, Way
@@ -72,7 +72,7 @@ class Asked(NamedTuple):
     until: int | None
 
 
-class TransformersTarget:
+class TransformersTarget(KeepsSlots):
     """Scores rows of many sequences with a model that transformers runs.
 
     The model stays the user's: nothing of it is changed, and what it is changed by later counts.
@@ -154,10 +154,6 @@ class TransformersTarget:
         read_prompt(self, name, prompt, PREFILL_ROWS)
         return name
 
-    def length(self, sequence: int) -> int:
-        """Return how many tokens of the sequence are committed."""
-        return self._sequences.length(sequence)
-
     def score(
         self,
         rows: Sequence[Row],
@@ -192,22 +188,6 @@ class TransformersTarget:
         if until is not None:
             self._drop(rows)
         return Scores(found, hidden)
-
-    def commit(self, sequence: int, path: Sequence[int]) -> None:
-        """Keep the rows of the last pass on `path` (indices, first to last) and drop the others.
-
-        Raises:
-            EngineError: The rows are not a path from the sequence's committed end.
-        """
-        self._sequences.commit(sequence, path)
-
-    def rollback(self, sequence: int, length: int) -> None:
-        """Forget all but the first `length` committed tokens."""
-        self._sequences.rollback(sequence, length)
-
-    def fork(self, sequence: int) -> int:
-        """Return a new sequence with the same committed tokens; neither sees the other's future."""
-        return self._sequences.fork(sequence)
 
     def free(self, sequence: int) -> None:
         """Give the sequence's memory back; its name is no longer known."""
