@@ -103,6 +103,18 @@ def test_one_disturbed_pass_changes_little() -> None:
     assert curve.seconds(200)[1] < 1.06
 
 
+def test_rows_that_nobody_had_the_time_to_try_are_measured_when_they_occur() -> None:
+    """A slow target's: else all that was never tried would be held to be free."""
+    curve = CostCurve({1: 1.0})
+    assert curve.seconds(200)[16] == 1.0
+    curve.observe(16, 200, 4.0)
+    assert curve.seconds(200)[16] == pytest.approx(4.0)
+    assert 1.0 < curve.seconds(200)[8] < 4.0
+    curve.observe(32, 200, 1000.0)  # disturbed: one by one they would take 32
+    assert curve.seconds(200)[32] == pytest.approx(32.0)
+    assert curve.seconds(200)[1] == 1.0
+
+
 def test_rows_beyond_the_table_teach_nothing() -> None:
     """And break nothing."""
     curve = CostCurve({1: 1.0, 8: 2.0})

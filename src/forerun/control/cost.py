@@ -46,15 +46,20 @@ class CostCurve:
     """
 
     def __init__(self, measured: Mapping[int, float], *, is_steady: bool = True) -> None:
-        self.measured = dict(sorted(measured.items()))
         self.is_steady = is_steady
+        self._levels: dict[int, float] = {}  # by context
+        self._unheard = 0  # passes that have moved the shape since
+        self._shape: dict[int, float] = {}
+        self._take(measured)
+
+    def _take(self, measured: Mapping[int, float]) -> None:
+        """Reckon with these times."""
+        self.measured = dict(sorted(measured.items()))
         self._knots = list(self.measured)
-        self._shape = dict.fromkeys(self._knots, 1.0)
+        self._shape = {rows: self._shape.get(rows, 1.0) for rows in self._knots}
         knots = np.array(self._knots)
         self._nearest = knots[np.abs(_ROWS[:, None] - knots).argmin(axis=1)].tolist()
-        self._levels: dict[int, float] = {}  # by context
         self._table: list[float] | None = None  # of level 1
-        self._unheard = 0  # passes that have moved the shape since
         self._base = np.interp(_ROWS, self._knots, list(self.measured.values()))
         if len(self._knots) > 1:  # beyond the last knot it goes on as it last rose
             (low, before), (high, last) = list(self.measured.items())[-2:]
@@ -89,6 +94,11 @@ class CostCurve:
             return
         bucket = _bucket(context)
         level = self._level(bucket)
+        if self._knots[-1] < KNOTS[-1] and rows > 1.2 * self._knots[-1]:
+            # A slow target's: nobody had the time to try it. It costs no more than rows one by one.
+            most = rows * self._shaped()[1]
+            self._take({**self.measured, rows: min(seconds / level, most)})
+            return
         ratio = seconds / (level * self._shaped()[rows])
         surprise = math.log(min(max(ratio, 1 / _CALM), _CALM))
         self._levels[bucket] = level * math.exp(_LEVEL_GAIN * surprise)

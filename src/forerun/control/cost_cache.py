@@ -108,4 +108,5 @@ def cost_key(model: Model, target: Target, loading: Loading) -> CostKey:
         "size": file.st_size,
         "layers": model.architecture.num_layers,
         "weights": loading.weights,
+        "setting": capabilities.setting,
     }

@@ -59,6 +59,7 @@ class Capabilities:
         name: What users choose it by, such as "native".
         threads: How many a pass runs on; what is done to its logits may use as many.
         layers: How many there are, each of which a pass may end after; 0: passes are whole.
+        setting: All else that a pass's time depends on, in words.
     """
 
     trees: bool
@@ -67,6 +68,7 @@ class Capabilities:
     name: str = ""
     threads: int = 1
     layers: int = 0
+    setting: str = ""
 
 
 @runtime_checkable

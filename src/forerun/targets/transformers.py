@@ -37,6 +37,7 @@ from forerun.targets.transformers_fixed import ROWS, FixedBatch, is_steady, part
 from forerun.targets.transformers_network import Network
 from forerun.targets.transformers_pass import Batch, Way
 from forerun.targets.transformers_probe import ALLOWED, disagreement
+from forerun.targets.transformers_products import is_faster_turned
 from forerun.targets.transformers_refusals import check_chains, check_model, longest_context
 from forerun.targets.transformers_slots import StoredSequence, TensorStore
 
@@ -103,11 +104,18 @@ class TransformersTarget(KeepsSlots):
             raise OptionError(what, f"Choose 1 to {longest}.")
         self.model = model
         self._context = context or longest
+        # Not asked anew: there are thousands of parameters, and a pass asks several times.
+        self._devices = tuple(sorted({str(each.device) for each in model.parameters()}))
+        self._weight_bytes = _bytes_read(model)
+        self._setting = ""
         self._network = Network(model)
         self._store = TensorStore()
         self._sequences = SlotSequences(lambda: StoredSequence(self._store))
         self._spare = 0  # blocks of keys more than needed, to see that they make no difference
         self._found = self._find_out(named, bitwise)
+        how = "turned" if self._network.is_turned else ""
+        threads = torch.get_num_threads()
+        self._setting = f"{model.dtype} {' '.join(self._devices)} {threads} {self._found.way} {how}"
 
     @property
     def vocab_size(self) -> int:
@@ -122,24 +130,18 @@ class TransformersTarget(KeepsSlots):
     @property
     def weight_bytes(self) -> int:
         """Bytes of weights one pass reads: all but embeddings that are looked up row by row."""
-        looked_up = self.model.get_input_embeddings().weight
-        head = self.model.get_output_embeddings()
-        is_tied = head is not None and getattr(head, "weight", None) is looked_up
-        weights = {id(each): each.nbytes for each in self.model.parameters()}
-        if not is_tied:
-            weights.pop(id(looked_up), None)
-        return sum(weights.values())
+        return self._weight_bytes
 
     @property
     def capabilities(self) -> Capabilities:
         """What was found out at load."""
-        devices = tuple(sorted({str(each.device) for each in self.model.parameters()}))
         return Capabilities(
             trees=self._found.way == "in place",
             exactness="bitwise" if self._found.way == "fixed" else "same law",
-            devices=devices,
+            devices=self._devices,
             name="transformers",
             layers=self._network.layers if self._found.has_layers else 0,
+            setting=self._setting,
         )
 
     def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
@@ -218,6 +220,8 @@ class TransformersTarget(KeepsSlots):
         plain = self._network.plain
         size = plain([1, 2, 3]).shape[-1]
         allowed = ALLOWED.get(str(self.model.dtype).removeprefix("torch."), 0.1)
+        if not bitwise and is_faster_turned(self.model):
+            self._network.turn()
         tried: list[str] = []
         ways: tuple[Way, ...] = ("fixed",) if bitwise else self._network.ways
         for way in ways:
@@ -329,6 +333,16 @@ class TransformersTarget(KeepsSlots):
                 logits[[at for at, wanted in enumerate(asked.logits) if wanted == index]] = row
                 for layer, states in hidden.items():
                     states[index] = seen[layer][0, column].float().numpy()
+
+
+def _bytes_read(model: Any) -> int:
+    looked_up = model.get_input_embeddings().weight
+    head = model.get_output_embeddings()
+    is_tied = head is not None and getattr(head, "weight", None) is looked_up
+    weights = {id(each): each.nbytes for each in model.parameters()}
+    if not is_tied:
+        weights.pop(id(looked_up), None)
+    return sum(weights.values())
 
 
 def _picked(tensor: torch.Tensor, first: Indices, second: Indices) -> Array:

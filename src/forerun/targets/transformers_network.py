@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from forerun.targets.transformers_fixed import FixedBatch
 from forerun.targets.transformers_pass import Batch, Way
+from forerun.targets.transformers_products import Turned
 from forerun.targets.transformers_release import (
     cache_parameter,
     cache_to,
@@ -81,6 +82,7 @@ class Network:
         self._cache_name = cache_parameter(model) or "cache"
         self._parameters = parameters_of(model)
         self._cut: dict[int, Any] = {}
+        self._turned: Turned | None = None
         self._implementation = getattr(config, "_attn_implementation", None)
 
     @property
@@ -154,17 +156,38 @@ class Network:
         wanted = torch.as_tensor(columns, device=device)
         if "logits_to_keep" in self._parameters:
             inputs["logits_to_keep"] = wanted
-        model, depth = (self.model, self.layers) if until is None else (self.cut(until), until)
+        depth = self.layers if until is None else until
+        model = self.running if until is None else self.cut(until)
         with torch.no_grad(), self._watching(watched, depth) as seen:
             logits = model(**inputs).logits
         if "logits_to_keep" not in self._parameters:
             logits = logits[:, wanted.to(logits.device)]
         return logits, seen
 
+    def turn(self) -> None:
+        """Compute products of few rows the other way round from now on."""
+        self._turned = Turned(self.model)
+        self._cut.clear()
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether products of few rows are computed the other way round."""
+        return self._turned is not None
+
+    @property
+    def running(self) -> Any:
+        """The user's model, or the copy of it whose products are turned round."""
+        if self._turned is None:
+            return self.model
+        if not self._turned.is_current:
+            self.turn()
+        return self._turned.model
+
     def cut(self, layers: int) -> Any:
         """Return the model with its first layers alone; it shares every weight."""
+        whole = self.running
         if layers not in self._cut:
-            self._cut[layers] = _cut(self.model, self.path, layers)
+            self._cut[layers] = _cut(whole, self.path, layers)
         return self._cut[layers]
 
     def _masks(self, batch: Batch | FixedBatch, way: Way, device: torch.device) -> Any:

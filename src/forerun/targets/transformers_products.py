@@ -1,0 +1,139 @@
+"""Products of few rows and a weight, the faster way round, where that was measured to be faster.
+
+A linear layer multiplies its rows by the weight. Matrix libraries are made for many rows: of one
+to eight, on a processor, they may read the weight on one core only, or at a fraction of the
+memory's pace. The same product the other way round, weight times rows, is another method of the
+same library, and with some of them two to four times as fast. Which it is depends on the library
+and the processor, so it is timed at load, on the model's own weights.
+
+The user's model stays as it is: what runs is a shallow copy of its modules, which shares every
+weight, buffer and hook, and whose linear layers compute the other way round.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+__all__ = ["MOST_ROWS", "Turned", "is_faster_turned", "product"]
+
+MOST_ROWS = 8
+"""Rows of a product up to which it is turned round."""
+
+_WORTH_TIMING = 1 << 23  # bytes of weights; below that the product isn't what takes the time
+_WORTH_TURNING = 0.85
+_TIMED = (1, 4, 8)
+
+
+def product(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return what `torch.nn.functional.linear` does, computed as weight times rows.
+
+    Args:
+        rows: [..., inputs].
+        weight: [outputs, inputs].
+        bias: [outputs].
+    """
+    shape, flat = rows.shape[:-1], rows.reshape(-1, rows.shape[-1])
+    count = len(flat)
+    if not 0 < count <= MOST_ROWS:
+        return torch.nn.functional.linear(rows, weight, bias)
+    # One column would be a product of matrix and vector again, the slowest there is.
+    columns = flat.expand(2, -1).contiguous() if count == 1 else flat
+    found = torch.mm(weight, columns.t())[:, :count].t().contiguous()
+    if bias is not None:
+        found += bias
+    return found.view(*shape, len(weight))
+
+
+class _TurnedLinear(torch.nn.Linear):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return product(rows, self.weight, self.bias)
+
+
+class Turned:
+    """A model whose linear layers compute the other way round.
+
+    Args:
+        model: The user's. What becomes of its weights, buffers and hooks later counts; where a
+            module is replaced, `is_current` tells.
+
+    Attributes:
+        model: The copy.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._known: list[tuple[dict[str, Any], str, Any]] = []
+        self._made: dict[int, torch.nn.Module] = {}
+        self.model: Any = self._copy(model)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the user's model still consists of the modules that were copied."""
+        return all(modules.get(name) is module for modules, name, module in self._known)
+
+    def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
+        if id(module) not in self._made:
+            self._made[id(module)] = shallow = copy.copy(module)
+            # A class that makes more of it, or a forward of its own, knows why.
+            if type(module) is torch.nn.Linear and "forward" not in module.__dict__:
+                shallow.__class__ = _TurnedLinear
+            own: dict[str, Any] = module.__dict__["_modules"]
+            self._known += [(own, name, child) for name, child in own.items()]
+            shallow.__dict__["_modules"] = {
+                name: None if child is None else self._copy(child) for name, child in own.items()
+            }
+        return self._made[id(module)]
+
+
+def is_faster_turned(
+    model: torch.nn.Module, clock: Callable[[], float] = time.perf_counter
+) -> bool:
+    """Return whether products of few rows are clearly faster the other way round.
+
+    Only on a processor; not where weights are so few that other things take the time.
+
+    Args:
+        model: Whose weights; those of its first layers stand for all.
+        clock: For tests.
+    """
+    if any(each.device.type != "cpu" for each in model.parameters()):
+        return False
+    linears = [each for each in model.modules() if type(each) is torch.nn.Linear]
+    if sum(each.weight.nbytes for each in linears) < _WORTH_TIMING:
+        return False
+    weights = _some([each.weight for each in linears])
+    spent = {False: 0.0, True: 0.0}
+    with torch.no_grad():
+        for count in _TIMED:
+            rows = [each.new_ones((count, each.shape[1])) for each in weights]
+            for turned in spent:
+                spent[turned] += min(_seconds(rows, weights, turned, clock) for _ in range(3))
+    return spent[True] < _WORTH_TURNING * spent[False]
+
+
+def _some(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the first weights, as many as no cache holds at once."""
+    some: list[torch.Tensor] = []
+    size = 0
+    for weight in weights:
+        if size > 16 * _WORTH_TIMING:
+            break
+        some.append(weight)
+        size += weight.nbytes
+    return some
+
+
+def _seconds(
+    rows: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    turned: bool,
+    clock: Callable[[], float],
+) -> float:
+    begun = clock()
+    for one, weight in zip(rows, weights, strict=True):
+        (product if turned else torch.nn.functional.linear)(one, weight, None)
+    return clock() - begun
