@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Drafted", "Event", "Result", "RoundEvent", "Source", "Stats", "TokenEvent"]
+__all__ = ["Beam", "BeamResult", "BeamStats"]
+__all__ += ["Drafted", "Event", "Result", "RoundEvent", "Source", "Stats", "TokenEvent"]
 
 Source = Literal["accepted", "corrected", "bonus"]
 
@@ -241,3 +242,109 @@ class Result:
 
 
 Event = RoundEvent | TokenEvent | Result
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """One text that beam search found.
+
+    Attributes:
+        text: The output, without special tokens.
+        token_ids: All tokens of the output, the one that ended it included.
+        score: By which beams are ranked: the sum of `logprobs` over length ** length_penalty.
+        logprobs: Of each token, under the target at temperature 1, masks, bias and penalties
+            applied.
+        finish_reason: "stop" or "length".
+        finish_detail: What ended it: "end of text", "max_tokens" or "context".
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    score: float
+    logprobs: tuple[float, ...]
+    finish_reason: str
+    finish_detail: str
+
+
+@dataclass(slots=True)
+class BeamStats:
+    """What a beam search cost, in operations and in time; plain beam search takes a pass a step.
+
+    Attributes:
+        steps: Tokens that the running beams grew by.
+        passes: Of the target; the prompt's are not counted.
+        rows: Scored in them.
+        rows_again: Of those, rows that had been scored before, in another sequence.
+        plain_rows: Rows that plain beam search scores.
+        drafted: Texts that were guessed to run, and scored.
+        kept: Of those, texts that ran.
+        forks: Sequences that were forked.
+        prompt_tokens: Tokens of the prompt.
+        prompt_seconds: Time reading it, in seconds like the others.
+        seconds: Time after that.
+        draft_seconds: Of those, time guessing, and learning from what came of it.
+        pass_seconds: Of those, time in the target's passes.
+        weight_bytes: Bytes of weights that the passes read.
+    """
+
+    steps: int = 0
+    passes: int = 0
+    rows: int = 0
+    rows_again: int = 0
+    plain_rows: int = 0
+    drafted: int = 0
+    kept: int = 0
+    forks: int = 0
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    seconds: float = 0.0
+    draft_seconds: float = 0.0
+    pass_seconds: float = 0.0
+    weight_bytes: int = 0
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Steps over passes; plain beam search has 1."""
+        return self.steps / self.passes if self.passes else 0.0
+
+    @property
+    def rows_over_plain(self) -> float:
+        """Rows over those of plain beam search."""
+        return self.rows / self.plain_rows if self.plain_rows else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return counts, times and what follows from them."""
+        derived = {
+            "tokens_per_pass": self.tokens_per_pass,
+            "rows_over_plain": self.rows_over_plain,
+        }
+        return {**asdict(self), **derived}
+
+
+@dataclass(frozen=True, slots=True)
+class BeamResult:
+    """What a beam search found.
+
+    Attributes:
+        beams: The best texts, best first, as many as were asked for.
+        guarantee: "bitwise" (the beams that plain beam search finds, and their scores) or "same
+            law" (the same up to near-ties).
+        stats: What it cost.
+        target: What computed the passes.
+    """
+
+    beams: tuple[Beam, ...]
+    guarantee: str
+    stats: BeamStats
+    target: str = ""
+
+    @property
+    def text(self) -> str:
+        """The best beam's text."""
+        return self.beams[0].text
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return the record as one JSON object."""
+        beams = [asdict(beam) for beam in self.beams]
+        rest = {"guarantee": self.guarantee, "target": self.target}
+        return {"event": "beams", "beams": beams, **rest, "stats": self.stats.as_json()}

@@ -22,7 +22,7 @@ LAYERS = (
     ("targets",),
     ("drafters",),
     ("control",),
-    ("engine",),
+    ("engine", "beam"),
     ("api",),
     ("forerun",),
     ("train", "audit", "bench", "server"),

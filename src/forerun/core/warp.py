@@ -159,11 +159,11 @@ class Warp:
             return State()
         return State(prompt=frozenset(prompt), counts={}, counting=True)
 
-    def weigh(self, logits: NDArray[np.float32], state: State) -> Scores:
+    def weigh(self, logits: NDArray[np.float32] | Scores, state: State) -> Scores:
         """Return logits after masks, bias and penalties: what no temperature has touched.
 
         Args:
-            logits: float32 [vocabulary], as the target scored them.
+            logits: [vocabulary], as the target scored them; or log-probabilities.
             state: Of the text before the token in question.
 
         Raises:
