@@ -45,6 +45,16 @@ struct Avx2 {
   static Reals larger(Reals a, Reals b) {
     return bits_as<Reals>(_mm256_max_pd(bits_as<__m256d>(a), bits_as<__m256d>(b)));
   }
+  static Words smaller(Words a, Words b) {
+    return bits_as<Words>(_mm256_min_epu32(bits_as<__m256i>(a), bits_as<__m256i>(b)));
+  }
+  static std::uint32_t smallest(Words x) {
+    const __m256i all = bits_as<__m256i>(x);
+    const __m128i two =
+        _mm_min_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    const __m128i one = _mm_min_epu32(two, _mm_unpackhi_epi64(two, two));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(one));
+  }
   static float largest(Floats x) {
     const __m256 all = bits_as<__m256>(x);
     const __m128 four = _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
@@ -55,6 +65,10 @@ struct Avx2 {
     const __m256d all = bits_as<__m256d>(x);
     const __m128d two = _mm_max_pd(_mm256_castpd256_pd128(all), _mm256_extractf128_pd(all, 1));
     return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
+  }
+  static bool reaches(Reals x, double limit) {
+    const __m256d found = _mm256_cmp_pd(bits_as<__m256d>(x), _mm256_set1_pd(limit), _CMP_GE_OQ);
+    return _mm256_movemask_pd(found) != 0;
   }
   static Reals pick(const double (&table)[16], Words index) {
     const Words place = index & 15;

@@ -46,8 +46,17 @@ struct Avx512 {
   static Reals larger(Reals a, Reals b) {
     return bits_as<Reals>(_mm512_max_pd(bits_as<__m512d>(a), bits_as<__m512d>(b)));
   }
+  static Words smaller(Words a, Words b) {
+    return bits_as<Words>(_mm512_min_epu32(bits_as<__m512i>(a), bits_as<__m512i>(b)));
+  }
+  static std::uint32_t smallest(Words x) {
+    return static_cast<std::uint32_t>(_mm512_reduce_min_epu64(bits_as<__m512i>(x)));
+  }
   static float largest(Floats x) { return _mm512_reduce_max_ps(bits_as<__m512>(x)); }
   static double largest(Reals x) { return _mm512_reduce_max_pd(bits_as<__m512d>(x)); }
+  static bool reaches(Reals x, double limit) {
+    return _mm512_cmp_pd_mask(bits_as<__m512d>(x), _mm512_set1_pd(limit), _CMP_GE_OQ) != 0;
+  }
   static Reals pick(const double (&table)[16], Words index) {
     const __m512d front = _mm512_loadu_pd(table), back = _mm512_loadu_pd(table + 8);
     return bits_as<Reals>(_mm512_permutex2var_pd(front, bits_as<__m512i>(index), back));

@@ -28,6 +28,13 @@ inline double bound_of(std::uint32_t high) {
   return bound_at_zero_bits - bound_per_bit * bits_as<std::int32_t>(h);
 }
 
+// No higher word has a bound that reaches what is needed: more than 0, the largest noise at most.
+inline std::uint32_t highest_word(double needed) {
+  const auto bits = static_cast<std::int32_t>((bound_at_zero_bits - needed) / bound_per_bit) + 1;
+  const auto h = static_cast<std::uint32_t>(bits_as<float>(bits));
+  return h >= 0xFFFFFFu ? 0xFFFFFFFFu : (h << 8) | 0xFFu;
+}
+
 // Where the largest score stands first, or the first NaN.
 inline std::size_t best_score(const double* scores, std::size_t vocab_size) {
   constexpr std::size_t part = 64;
@@ -53,14 +60,15 @@ struct PlainScores {
   const double* scores;
 
   double exact(std::size_t token) const { return scores[token]; }
-  // Whether one of these tokens may reach `highest` with the noise's largest value.
+  // What the noise of one of these tokens must reach, or less. Differences of any numbers are not
+  // monotone, so it is all or nothing.
   template <std::size_t count>
-  bool can_reach(std::size_t first, double highest) const {
+  double needed(std::size_t first, double highest) const {
     std::int64_t found = 0;
     for (std::size_t i = 0; i < count; ++i) {
       found |= scores[first + i] + largest_noise >= highest;
     }
-    return found != 0;
+    return found != 0 ? 0 : 2 * largest_noise;
   }
   // What no token's sum with its noise exceeds, by the high words; and what that must reach.
   template <std::size_t count>
@@ -97,14 +105,18 @@ class Drawer {
   }
 
  private:
+  using Block = typename Maker<Lanes>::Block;
   static constexpr std::size_t group = Maker<Lanes>::tokens, tokens = 2 * group;
 
   template <class Scores>
   void look_at_full(const Scores& scores, std::size_t first) {
-    if (!scores.template can_reach<tokens>(first, highest_)) return;
+    const double needed = scores.template needed<tokens>(first, highest_);
+    if (needed > largest_noise) return;
+    const Block one = Maker<Lanes>::philox(wide_, first / 4, domain_high);
+    const Block other = Maker<Lanes>::philox(wide_, (first + group) / 4, domain_high);
+    // Most groups fall by their lowest word, whose score has not to be looked at.
+    if (needed > 0 && lowest(one, other) > highest_word(needed)) return;
     std::uint32_t high[tokens];
-    const auto one = Maker<Lanes>::philox(wide_, first / 4, domain_high);
-    const auto other = Maker<Lanes>::philox(wide_, (first + group) / 4, domain_high);
     Lanes::store(one.word, high);
     Lanes::store(other.word, high + group);
     typename Scores::Bound bound[tokens];
@@ -116,6 +128,14 @@ class Drawer {
     for (std::size_t i = 0; i < tokens; ++i) {
       if (bound[i] >= limit) take(first + i, scores.exact(first + i));
     }
+  }
+
+  static std::uint32_t lowest(const Block& one, const Block& other) {
+    auto low = Lanes::smaller(one.word[0], other.word[0]);
+    for (int i = 1; i < 4; ++i) {
+      low = Lanes::smaller(low, Lanes::smaller(one.word[i], other.word[i]));
+    }
+    return Lanes::smallest(low);
   }
 
   void take(std::size_t token, double score) {
@@ -155,11 +175,14 @@ class TokenRanker {
   TokenRanker(const NoiseAddress& at, const float* logits, const std::uint32_t* tokens,
               std::size_t count, double temperature)
       : wide_(at), single_(at), logits_(logits), tokens_(tokens), count_(count),
-        temperature_(temperature) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const double logit = logits[i];
-      highest_ = logit > highest_ ? logit : highest_;
+        temperature_(temperature), inverse_(1 / temperature < 1e300 ? 1 / temperature : 1e300) {
+    std::size_t i = 0;
+    Reals highest = Reals{} - __builtin_huge_val();
+    for (; i + width <= count; i += width) {
+      highest = Lanes::larger(Lanes::reals(logits + i), highest);
     }
+    highest_ = Lanes::largest(highest);
+    for (; i < count; ++i) highest_ = logits[i] > highest_ ? logits[i] : highest_;
   }
 
   std::size_t rank(std::size_t most, Ranked* best) {
@@ -176,25 +199,31 @@ class TokenRanker {
 
   // Leaves out, by the high words alone, what can't be among the best.
   void look_at(std::size_t first) {
-    const std::size_t some = count_ - first < width ? count_ - first : width;
-    std::uint32_t block[width] = {}, word[width] = {};
-    for (std::size_t i = 0; i < some; ++i) {
-      block[i] = tokens_[first + i] / 4;
-      word[i] = tokens_[first + i] % 4;
-    }
-    const auto made = Maker<Lanes>::philox_of(wide_, Lanes::load(block), domain_high);
-    const Words which = Lanes::load(word);
-    const Words high = which < 2 ? (which == 0 ? made.word[0] : made.word[1])
-                                 : (which == 2 ? made.word[2] : made.word[3]);
+    if (count_ - first >= width) return look_at(tokens_ + first, logits_ + first, width, first);
+    std::uint32_t tokens[width] = {};
+    float logits[width] = {};
+    std::memcpy(tokens, tokens_ + first, sizeof(std::uint32_t) * (count_ - first));
+    std::memcpy(logits, logits_ + first, sizeof(float) * (count_ - first));
+    look_at(tokens, logits, count_ - first, first);
+  }
+
+  void look_at(const std::uint32_t* tokens, const float* logits, std::size_t some,
+               std::size_t first) {
+    const Words ids = Lanes::load(tokens), word = ids & 3;
+    const auto made = Maker<Lanes>::philox_of(wide_, ids >> 2, domain_high);
+    const Words high = word < 2 ? (word == 0 ? made.word[0] : made.word[1])
+                                : (word == 2 ? made.word[2] : made.word[3]);
     // As `bound_of`, in double precision: the bits of h as a number are at least log2(h).
     const Reals h = bits_as<Reals>(Words((high >> 8) | mantissa_base)) - two_52;
     const Reals log2 = bits_as<Reals>(Words((bits_as<Words>(h) >> 20) | mantissa_base)) - two_52;
-    const Reals bound = (24.0 + 1023.0) * ln_2 + 2 * slack - log2 * (ln_2 * 0x1p-32);
+    const Reals noise = (24.0 + 1023.0) * ln_2 + 2 * slack - log2 * (ln_2 * 0x1p-32);
+    const Reals bound = (Lanes::reals(logits) - highest_) * inverse_ + noise;
+    if (kept_ == most_ && !Lanes::reaches(bound, limit_)) return;
     double bounds[width];
     std::memcpy(bounds, &bound, sizeof bounds);
     for (std::size_t i = 0; i < some; ++i) {
-      const double score = (static_cast<double>(logits_[first + i]) - highest_) / temperature_;
-      if (kept_ < most_ || score + bounds[i] >= best_[kept_ - 1].score) take(first + i, score);
+      if (kept_ == most_ && !(bounds[i] >= limit_)) continue;
+      take(first + i, (static_cast<double>(logits[i]) - highest_) / temperature_);
     }
   }
 
@@ -208,6 +237,8 @@ class TokenRanker {
     std::size_t at = kept_ < most_ ? kept_++ : kept_ - 1;
     for (; at > 0 && score > best_[at - 1].score; --at) best_[at] = best_[at - 1];
     best_[at] = {place, score};
+    const double last = best_[kept_ - 1].score;
+    limit_ = last - 1e-12 * (last < 0 ? -last : last);
   }
 
   const typename Maker<Lanes>::Place wide_;
@@ -215,8 +246,9 @@ class TokenRanker {
   const float* logits_;
   const std::uint32_t* tokens_;
   std::size_t count_;
-  double temperature_;
-  double highest_ = -__builtin_huge_val();
+  double temperature_, inverse_;
+  double highest_;
+  double limit_ = -__builtin_huge_val();  // what a bound must reach: roundings are far smaller
   std::size_t most_ = 0, kept_ = 0;
   Ranked* best_ = nullptr;
 };

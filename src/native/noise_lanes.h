@@ -73,9 +73,14 @@ struct Scalar {
   // The larger one, `b` if one of them is NaN.
   static Floats larger(Floats a, Floats b) { return a > b ? a : b; }
   static Reals larger(Reals a, Reals b) { return a > b ? a : b; }
+  // The smaller one, and the smallest lane, of words below 2^32.
+  static Words smaller(Words a, Words b) { return a < b ? a : b; }
+  static std::uint32_t smallest(Words x) { return static_cast<std::uint32_t>(x); }
   // The largest lane; none is NaN.
   static float largest(Floats x) { return x; }
   static double largest(Reals x) { return x; }
+  // Whether a lane is as large.
+  static bool reaches(Reals x, double limit) { return x >= limit; }
   // table[index mod 16] in each lane.
   static Reals pick(const double (&table)[16], Words index) { return table[index & 15]; }
 };

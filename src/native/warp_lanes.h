@@ -29,10 +29,10 @@ class ScaledScores {
   }
 
   template <std::size_t count>
-  bool can_reach(std::size_t first, double highest) const {
+  double needed(std::size_t first, double highest) const {
     static_assert(Parts<Number>::length % count == 0);
     const double distance = maxima_[first / Parts<Number>::length] - scale_.highest;
-    return distance * inverse_ + largest_noise >= limit(highest);
+    return limit(highest) - distance * inverse_;
   }
 
   template <std::size_t count>

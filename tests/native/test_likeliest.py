@@ -97,6 +97,26 @@ def test_tokens_rank_with_their_noise_as_in_the_slow_twin(size: int, temperature
             assert scores == sorted(scores, reverse=True)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 1e-9])
+def test_a_token_that_ranks_by_a_hair_is_found(temperature: float) -> None:
+    """No bound leaves out a token whose score is next to the last one that is kept."""
+    tokens = np.arange(64, dtype=np.uint32)
+    found = 0
+    for seed in range(200):
+        g = Noise(seed).gumbel(0, len(tokens))
+        logits = np.full(len(tokens), -np.inf, np.float32)
+        logits[0] = 0.0
+        token = 32 + seed % 32
+        if g[token] > g[0]:
+            close = np.float32((g[0] - g[token]) * temperature)
+            logits[token] = np.nextafter(close, np.float32(0))
+        args = 0, tokens, logits, temperature, 1
+        ranked = Noise(seed).ranked(*args)
+        assert NativeNoise(seed).ranked(*args) == ranked
+        found += ranked[0][0] == token
+    assert found > 50
+
+
 def test_a_head_ranks_as_the_target_draws() -> None:
     """The best token of log q + g over the whole vocabulary is the one that q's own law draws."""
     logits = np.random.default_rng(3).normal(0, 2, 500).astype(np.float32)

@@ -166,6 +166,26 @@ def test_top_p_that_is_reached_exactly_is_numpys(size: int, p: float) -> None:
     same(row, Sampling.make(temperature=1, top_p=p))
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.3, 40.0])
+def test_a_token_that_wins_by_a_hair_is_found(temperature: float) -> None:
+    """What leaves tokens out by their words alone never leaves out a winner, however close."""
+    options, size = Sampling(temperature=temperature), 128
+    ours, fast = Warp(options, size), NativeWarp(options, size)
+    wins = 0
+    for seed in range(400):
+        noise = Noise(seed)
+        g = noise.gumbel(0, size)
+        token = 64 + seed % 64
+        row = np.full(size, NEVER, np.float32)
+        row[0] = 0.0
+        if g[token] > g[0]:  # so the first token, whose weight is the highest, is the one to beat
+            row[token] = np.nextafter(np.float32((g[0] - g[token]) * temperature), np.float32(0))
+        expected = ours.token(row, State(), noise, 0)
+        assert fast.token(row, State(), NativeNoise(seed), 0) == expected
+        wins += expected == token
+    assert wins > 100
+
+
 @pytest.mark.parametrize("k", [1, 2, 63, 64, 65, 150, 199, 200])
 def test_top_k_at_a_tie_is_numpys(k: int) -> None:
     """Scores that only division makes equal are ties too."""
