@@ -89,11 +89,13 @@ def test_values_outside_of_their_bounds_are_refused_with_name_value_and_way_out(
 def test_every_option_has_its_bounds_tested() -> None:
     """A new option stands in the table above, or is none with bounds."""
     without = {"allowed_tokens", "banned_tokens", "logit_bias", "lenience", "ignore_eos", "raw"}
-    without |= {"prediction", "tenant"}  # see below
+    without |= {"prediction", "tenant", "begin"}  # see below
     assert set(BOUNDS) | without == set(Generation.model_fields)
 
 
-@pytest.mark.parametrize(("name", "longest"), [("tenant", 256), ("prediction", 16_000_000)])
+@pytest.mark.parametrize(
+    ("name", "longest"), [("tenant", 256), ("begin", 100_000), ("prediction", 16_000_000)]
+)
 def test_names_and_predictions_have_a_longest(name: str, longest: int) -> None:
     """Text, empty too, and not without end; the message shows the beginning."""
     for value in ("", "x", "x" * longest):

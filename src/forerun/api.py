@@ -67,7 +67,7 @@ def load(
 
     Args:
         model: A name such as "smollm2", a path, or an id of the Hugging Face hub.
-        network: A causal language model of transformers that is in memory already: it runs, as it
+        network: A language model of transformers that is in memory already: it runs, as it
             is, on its device, and `model` says whose tokenizer and templates it has.
         progress: Called while a named model is being pulled, and as the weights are packed.
         options: The rest of `forerun.config.Loading`: weights, target, threads,
@@ -156,6 +156,8 @@ class LanguageModel:
 
     def tokens_of(self, prompt: Prompt, *, raw: bool = False) -> tuple[int, ...]:
         """Return the tokens a prompt becomes: templated if the model has a chat template.
+
+        For a model with an encoder they are what that reads, its own marks around them.
 
         Args:
             prompt: Text or messages; token ids are returned as they are.
@@ -298,15 +300,7 @@ class LanguageModel:
         """
         generation = Generation.make(**options)
         tokens = self.tokens_of(prompt, raw=generation.raw)
-        seed = secrets.randbits(64) if generation.seed is None else generation.seed
-        ask = Ask(
-            prompt=tokens,
-            options=generation,
-            seed=seed,
-            eos_ids=self.model.tokenizer.eos_ids,
-            decoder=self.model.tokenizer.detokenizer(after=tokens),
-            prediction=self._expected(generation.prediction),
-        )
+        ask = self._ask(tokens, generation)
         with self._lock:
             self._leave_to_parent()
             self._cancel_unheard()
@@ -337,6 +331,30 @@ class LanguageModel:
         self._store.corpus.add(corpus.texts)
         return corpus
 
+    def _ask(self, tokens: tuple[int, ...], generation: Generation) -> Ask:
+        """Return what the engine is asked for: to go on from the tokens, or to answer them."""
+        tokenizer, encoder = self.model.tokenizer, self.target.capabilities.encoder
+        opening, after, source = tokens, tokens, None
+        if encoder is not None:
+            after = tuple(tokenizer.encode(generation.begin, special=True, bos=False))
+            # A language's code stands where the model's own would.
+            own = encoder.start[:1] if after else encoder.start
+            opening, source = (*own, *after), tokens
+            banned = (*generation.banned_tokens, *encoder.banned)
+            generation = generation.replace(banned_tokens=banned)
+        elif generation.begin:
+            what = f"begin = {_shown(generation.begin)}: {self.model.name} has no encoder."
+            raise OptionError(what, "Put it at the end of the prompt, and ask for `raw`.")
+        return Ask(
+            prompt=opening,
+            options=generation,
+            seed=secrets.randbits(64) if generation.seed is None else generation.seed,
+            eos_ids=tokenizer.eos_ids,
+            decoder=tokenizer.detokenizer(after=after),
+            prediction=self._expected(generation.prediction),
+            source=source,
+        )
+
     def _expected(self, prediction: str | None) -> tuple[int, ...]:
         """Return the tokens of an expected output, which begins no text of its own."""
         if not prediction:
@@ -347,6 +365,8 @@ class LanguageModel:
         if not prompt.strip():
             raise PromptError(f"The prompt is {prompt!r}.", "Give some text to go on from.")
         has_template = self.model.chat_template or self.model.template_error
+        if self.target.capabilities.encoder is not None:
+            return tuple(self.model.tokenizer.source(prompt, special=raw))
         if raw or not has_template:
             return tuple(self.model.tokenizer.encode(prompt, special=raw))
         return self._templated([{"role": "user", "content": prompt}])
@@ -435,7 +455,11 @@ class LanguageModel:
             )
         # A shorter one's drafts end where its context does; decoding goes on.
         context = min(self.target.context_length, model.architecture.context_length)
-        return self._open_target(model, context).target
+        opened = self._open_target(model, context).target
+        if (opened.capabilities.encoder is None) != (self.target.capabilities.encoder is None):
+            what = f"Of {named!r} and {self.model.name!r} one has an encoder, the other has none."
+            raise OptionError(what, "Choose a draft model of the target's kind.")
+        return opened
 
     def _target_on(self, network: Any) -> OpenedTarget:
         """Return a target of the user's own network; what would place another one is refused."""

@@ -303,6 +303,12 @@ class Generation(Sampling, Speculation, Ending):
     top_logprobs: Whole = Field(
         0, ge=0, le=100, description="Report this many likeliest alternatives to each token."
     )
+    begin: str = Field(
+        "",
+        max_length=100_000,
+        description="What the output begins with, for a model whose encoder reads the prompt: a "
+        "language's code, say, instead of the model's own. Not written again.",
+    )
     raw: bool = Field(
         False,
         description="Continue the prompt as it is, without the model's chat template; "

@@ -16,7 +16,7 @@ from forerun.models.chat_prompt import chat_tokens
 from forerun.models.chat_template import ChatTemplate
 from forerun.models.folder_tokenizer import FolderTokenizer
 from forerun.models.tokenizer import Tokenizer
-from models.tiny_folder import byte_tokenizer
+from models.tiny_folder import byte_tokenizer, unigram_tokenizer
 from models.tiny_gguf import byte_vocabulary
 
 SIZE = 300
@@ -163,7 +163,7 @@ def test_marked_spaces(scheme: str) -> None:
 
 WORD_PIECES = {"type": "WordPiece", "cleanup": True, "prefix": "##"}
 CHANGES: list[tuple[str, Callable[[Any], Any]]] = [
-    ("is of the kind 'Unigram'", lambda d: d["model"].update(type="Unigram")),
+    ("is of the kind 'WordPiece'", lambda d: d["model"].update(type="WordPiece")),
     ("is of the kind None", lambda d: d.update(model=None)),
     ("drops merges at random", lambda d: d["model"].update(dropout=0.1)),
     ("decodes by nothing", lambda d: d.update(decoder=None)),
@@ -210,3 +210,44 @@ def test_threads_share_it() -> None:
         found = list(pool.map(lambda i: tokenizer.encode(text, **ways[i % 3]), range(300)))
     assert found == expected * 100
     assert expected[1] != expected[2]
+
+
+def of_encoder(description: dict[str, Any]) -> tuple[FolderTokenizer, Pipeline]:
+    """A tokenizer of a model with an encoder, and the library's."""
+    source = json.dumps(description)
+    made = FolderTokenizer(source, vocab_size=SIZE, eos_token="</s>", has_encoder=True)
+    return made, Pipeline.from_str(source)
+
+
+def test_an_encoder_reads_the_librarys_ids() -> None:
+    """Pieces by their scores, the end behind; decoded as the library does, and token by token."""
+    tokenizer, library = of_encoder(unigram_tokenizer(SIZE))
+    assert tokenizer.eos_ids == {1}
+    for text in ("the hen walks to the house.", " caf\u00e9, \u732b  x", "The </s> end", "", "e"):
+        ids = library.encode(text, add_special_tokens=True).ids
+        assert tokenizer.source(text, special=True) == ids
+        assert ids[-1] == 1
+        assert tokenizer.encode(text, special=True) == ids[:-1]
+        assert tokenizer.decode(ids) == library.decode(ids, skip_special_tokens=True)
+    typed = tokenizer.source("The </s> end")
+    assert typed[:-1].count(2) == 1  # unknown: the pieces have the end's name, too
+    assert typed.index(1) == len(typed) - 1
+    strange = [SIZE - 1, *tokenizer.encode("the hen"), SIZE - 1, 0, *tokenizer.encode("he n"), 1]
+    assert tokenizer.decode(strange) == "the hen he n"
+    assert tokenizer.decode(strange) == library.decode(strange, skip_special_tokens=True)
+    for text in ("the hen walks to the house.", "Hen, the"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_tokens_on_both_sides_are_for_an_encoder_alone() -> None:
+    """As BART has them; a model that goes on from its text can't have one behind it."""
+    description: dict[str, Any] = byte_tokenizer(SIZE)
+    ends = {"sep": ["<|im_end|>", 1], "cls": ["<|endoftext|>", 0]}
+    description["post_processor"] = {"type": "RobertaProcessing", **ends}
+    description["post_processor"] |= {"trim_offsets": True, "add_prefix_space": False}
+    tokenizer, _ = of_encoder(description)
+    plain = made().encode("the hen")
+    assert tokenizer.source("the hen") == [0, *plain, 1]
+    assert tokenizer.encode("the hen") == plain
+    with pytest.raises(TokenizerError, match="puts 2 tokens around"):
+        FolderTokenizer(json.dumps(description), vocab_size=SIZE)

@@ -203,3 +203,56 @@ def byte_tokenizer(size: int) -> dict[str, object]:
             "merges": [line.split(" ") for line in merges],
         },
     }
+
+
+_SPACE = "\u2581"
+PIECES = (
+    "the",
+    "hen",
+    "he",
+    "n",
+    "wa",
+    "lk",
+    "s",
+    "to",
+    "e",
+    "\u00e9",
+    "\u732b",
+    "house",
+    ".",
+    ",",
+)
+
+
+def unigram_tokenizer(size: int, end: str = "</s>") -> dict[str, object]:
+    """tokenizer.json as T5 has it: pieces with scores, an end behind every text."""
+    specials = ["<pad>", end, "<unk>"]
+    letters = [_SPACE, *map(chr, range(ord("a"), ord("z") + 1)), *map(chr, range(65, 91))]
+    words = [*(_SPACE + piece for piece in PIECES), *PIECES]
+    pieces = dict.fromkeys([*specials, *letters, *words])
+    vocab = [[text, 0.0 if text in specials else -9.0 + len(text)] for text in pieces]
+    vocab += [[f"never{i}", -99.0] for i in range(size - 1 - len(vocab))]
+    last = {"id": size - 1, "content": "<extra_id_0>", "special": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = [{"id": i, "content": text, "special": True} for i, text in enumerate(specials)]
+    space = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always", "split": True}
+    behind = {"SpecialToken": {"id": end, "type_id": 0}}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{**each, **flags} for each in [*added, last]],
+        "normalizer": {"type": "NFKC"},
+        "pre_tokenizer": space,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}, behind],
+            "pair": [
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 0}},
+            ],
+            "special_tokens": {end: {"id": end, "ids": [1], "tokens": [end]}},
+        },
+        "decoder": space,
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": vocab, "byte_fallback": False},
+    }

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.judge
 CASES: dict[str, dict[str, Any]] = {
     "gemma3": {"attn_implementation": "eager", "sliding_window": 3},  # two kinds of layers
     "bloom": {},  # no positions: aligned, chains only
+    "bart": {},  # behind an encoder, positions told to its tables
 }
 # Lengths that leave a rest in every vector of a processor, and the same bits nevertheless.
 BITWISE: dict[str, Any] = {"hidden_size": 40, "head_dim": 10, "intermediate_size": 45}

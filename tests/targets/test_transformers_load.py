@@ -19,7 +19,7 @@ from forerun.errors import (
 )
 from forerun.models.model import load_model
 from forerun.targets.table import open_target
-from models.tiny_folder import TinyFolder, byte_tokenizer, write_json
+from models.tiny_folder import TinyFolder, byte_tokenizer, unigram_tokenizer, write_json
 from models.tiny_gguf import Tiny
 from targets.tiny_networks import tiny_network
 
@@ -32,6 +32,18 @@ SIZE = 300
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that only transformers runs."""
     return saved("gpt2", tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a model with an encoder."""
+    folder = tmp_path_factory.mktemp("t5")
+    network = tiny_network("t5", vocab_size=SIZE)
+    network.generation_config.bad_words_ids = [[0]]
+    network.save_pretrained(folder)
+    write_json(folder / "tokenizer.json", unigram_tokenizer(SIZE))
+    write_json(folder / "tokenizer_config.json", {"eos_token": "</s>", "pad_token": "<pad>"})
+    return folder
 
 
 def saved(family: str, folder: Path, **how: Any) -> Path:
@@ -206,3 +218,56 @@ def test_heads_do_not_run_beside_it(gpt2: Path) -> None:
     with pytest.raises((CapabilityError, OptionError, OtherTargetError)):
         lm.generate("the hen", drafter="eagle")
     assert lm.generate("the hen", max_tokens=4).token_ids
+
+
+def test_a_model_with_an_encoder_answers_its_prompt(t5: Path) -> None:
+    """As transformers' own generate does; no drafter changes it, and a batch neither."""
+    import torch
+    from tokenizers import Tokenizer
+
+    lm = forerun.load(t5)
+    library = Tokenizer.from_file(str(t5 / "tokenizer.json"))
+    prompts = ["the hen walks", "to the house, the hen"]
+    plain = lm.generate_batch(prompts, max_tokens=12, drafter="none", ignore_eos=True)
+    for prompt, result in zip(prompts, plain, strict=True):
+        ids = library.encode(prompt).ids
+        assert lm.tokens_of(prompt) == tuple(ids)
+        assert result.stats.prompt_tokens == len(ids) + 1
+        found = lm.target.model.generate(
+            torch.tensor([ids]), max_new_tokens=12, do_sample=False, eos_token_id=None
+        )[0, 1:].tolist()
+        assert list(result.token_ids) == found
+        assert 0 not in found
+        assert result.text == library.decode(found, skip_special_tokens=True)
+    for drafter in ("auto", "lookup", "early_exit"):
+        drafted = lm.generate_batch(prompts, max_tokens=12, drafter=drafter, ignore_eos=True)
+        assert [each.token_ids for each in drafted] == [each.token_ids for each in plain]
+
+
+def test_what_an_answer_begins_with(t5: Path) -> None:
+    """Given, it is read and not written again; a model without an encoder goes on from prompts."""
+    lm = forerun.load(t5)
+    begun = lm.generate("the hen", begin="<extra_id_0>", max_tokens=6, ignore_eos=True)
+    request = lm.stream("the hen", begin="<extra_id_0>")._request
+    assert request.prompt == (0, SIZE - 1)
+    assert begun.token_ids != lm.generate("the hen", max_tokens=6, ignore_eos=True).token_ids
+
+
+def test_encoders_are_not_mixed_up(t5: Path, gpt2: Path) -> None:
+    """Draft models are of the target's kind; what only one kind has is refused by the other."""
+    lm = forerun.load(gpt2)
+    with pytest.raises(OptionError, match="has no encoder"):
+        lm.generate("the hen", begin="a")
+    network = tiny_network("t5", seed=3, vocab_size=SIZE, d_model=16, num_decoder_layers=1)
+    draft = t5.parent / "draft"
+    network.save_pretrained(draft)
+    write_json(draft / "tokenizer.json", json.loads((t5 / "tokenizer.json").read_text()))
+    lm = forerun.load(t5, draft_model=draft)
+    plain = lm.generate("the hen", max_tokens=8, drafter="none", ignore_eos=True)
+    drafted = lm.generate("the hen", max_tokens=8, drafter="model", ignore_eos=True)
+    assert drafted.token_ids == plain.token_ids
+    causal = saved("gpt2", gpt2.parent / "causal")
+    description = json.loads((t5 / "tokenizer.json").read_text())
+    write_json(causal / "tokenizer.json", {**description, "post_processor": None})
+    with pytest.raises(OptionError, match="one has an encoder"):
+        forerun.load(t5, draft_model=causal).generate("the hen", drafter="model", draft_length=2)

@@ -32,6 +32,20 @@ _USUAL: Mapping[str, Any] = {
 }
 _WINDOW = {"sliding_window": 5}
 _WIDE = {"head_dim": 12, "query_pre_attn_scalar": 12}
+_ENCODER = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+    "tie_word_embeddings": False,
+}
 _OLDER = {"hidden_size": 32, "n_layer": 2, "n_head": 4}
 
 # How each spells its numbers; a window of 5 is shorter than any text of the tests.
@@ -62,6 +76,29 @@ FAMILIES: Mapping[str, Family] = {
             "max_position_embeddings": 64,
         },
     ),
+    "t5": Family(
+        "T5Config",
+        "T5ForConditionalGeneration",
+        {
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 48,
+            "num_layers": 2,
+            "num_decoder_layers": 2,
+            "num_heads": 4,
+            "pad_token_id": 0,
+            "decoder_start_token_id": 0,
+            "relative_attention_num_buckets": 8,
+            "relative_attention_max_distance": 12,
+            "initializer_factor": 2.0,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "bart": Family("BartConfig", "BartForConditionalGeneration", _ENCODER),
+    "mbart": Family("MBartConfig", "MBartForConditionalGeneration", _ENCODER),
+    "marian": Family("MarianConfig", "MarianMTModel", _ENCODER),
+    "pegasus": Family("PegasusConfig", "PegasusForConditionalGeneration", _ENCODER),
+    "m2m_100": Family("M2M100Config", "M2M100ForConditionalGeneration", _ENCODER),
     "mamba": Family("MambaConfig", "MambaForCausalLM", {"hidden_size": 32, "num_hidden_layers": 2}),
     "jamba": Family("JambaConfig", "JambaForCausalLM", {**_USUAL, "num_experts": 2}),
     "openai_gpt": Family("OpenAIGPTConfig", "OpenAIGPTLMHeadModel", {**_OLDER, "n_embd": 32}),

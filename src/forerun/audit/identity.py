@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from forerun.audit.loop import write
 from forerun.audit.near import near_difference, tolerance_of
@@ -144,10 +144,14 @@ class Stage:
             rule=cell.rule,
             top_logprobs=self.top_logprobs,
         )
-        return [
-            Ask(prompt, options, 7 + i, self.eos_ids, self.decoder(prompt), prediction=prompt)
-            for i, prompt in enumerate(self.prompts)
-        ]
+        encoder = self.target.capabilities.encoder
+        asks = []
+        for i, prompt in enumerate(self.prompts):
+            begun, source = (prompt, None) if encoder is None else (encoder.start, prompt)
+            decoder = self.decoder(() if encoder else prompt)
+            ask = Ask(begun, options, 7 + i, self.eos_ids, decoder)
+            asks.append(replace(ask, prediction=prompt, source=source))
+        return asks
 
 
 @dataclass(slots=True)

@@ -76,7 +76,7 @@ def gap_between(target: Target, request: Request, position: int, plain: int, wri
         written: What was drawn.
     """
     text = request.tokens[: len(request.prompt) + position]
-    sequence = target.open(text[:-1])
+    sequence = target.open(text[:-1], request.source)
     try:
         logits = target.score([Row(sequence, text[-1], len(text) - 1, -1)]).logits[0]
     finally:

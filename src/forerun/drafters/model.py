@@ -93,7 +93,7 @@ class Model:
         twin, tokens = self._twin(request.sequence), request.tokens
         if twin.sequence is None:
             twin.tokens = list(tokens[:-1])
-            twin.sequence = self._model.open(twin.tokens)
+            twin.sequence = self._model.open(twin.tokens, request.source or None)
         else:
             most = min(len(twin.tokens), len(tokens) - 1)
             agreed = min(twin.agreed, most)

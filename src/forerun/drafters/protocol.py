@@ -59,6 +59,7 @@ class DraftRequest:
             last, and nothing is pending; None if it is in no target.
         tenant: Whose text it is; what is learned from it is for that tenant alone.
         prediction: The output that the user expects; empty if nothing is.
+        source: What the target's encoder has read; empty for a target without one.
     """
 
     sequence: int
@@ -75,6 +76,7 @@ class DraftRequest:
     target_sequence: int | None = None
     tenant: str = ""
     prediction: Sequence[int] = ()
+    source: Sequence[int] = ()
 
 
 class Outcome(NamedTuple):

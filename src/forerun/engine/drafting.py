@@ -173,6 +173,7 @@ def _ask(request: Request, length: int, width: int) -> DraftRequest:
         target_sequence=request.sequence,
         tenant=request.options.tenant,
         prediction=request.prediction,
+        source=request.source or (),
     )
 
 

@@ -15,6 +15,7 @@ from forerun.errors import CapabilityError, PromptError
 from forerun.events import Result, Stats, TokenEvent
 from forerun.native import fast_noise, fast_warp
 from forerun.printable import counted
+from forerun.targets.checks import check_source
 from forerun.targets.protocol import Target
 
 __all__ = ["AUTO_DRAFT_LENGTH", "Ask", "Request"]
@@ -35,6 +36,7 @@ class Ask:
         decoder: Turns this text's tokens into text.
         sample: Which of several samples of the prompt.
         prediction: The output that is expected, for drafters; empty if nothing is.
+        source: What the target's encoder reads; None for a target without one.
     """
 
     prompt: tuple[int, ...]
@@ -44,6 +46,7 @@ class Ask:
     decoder: Decoder
     sample: int = 0
     prediction: tuple[int, ...] = ()
+    source: tuple[int, ...] | None = None
 
 
 class Request:
@@ -59,6 +62,7 @@ class Request:
         self.prompt = ask.prompt
         self.seed = ask.seed
         self.prediction = ask.prediction
+        self.source = ask.source
         self.rule = make_rule(ask.options.rule, ask.options.lenience)
         self._check(target)
         room = target.context_length - len(ask.prompt)
@@ -82,7 +86,7 @@ class Request:
         self.layers: tuple[int, ...] = ()  # once opened, those that its drafter watches
         self.tokens = list(ask.prompt)
         self.events: list[TokenEvent] = []
-        self.stats = Stats(prompt_tokens=len(ask.prompt))
+        self.stats = Stats(prompt_tokens=len(ask.prompt) + len(ask.source or ()))
         self.round = 0
         self.sequence: int | None = None  # the target's name for it, once opened
         self.finish: tuple[FinishReason, str] | None = None
@@ -105,6 +109,11 @@ class Request:
                 f"The prompt holds token {unknown[0]}.",
                 f"Token ids go from 0 to {target.vocab_size - 1}.",
             )
+        encoder = target.capabilities.encoder
+        if self.source is not None:
+            check_source(self.source, encoder)
+        elif encoder is not None:
+            raise PromptError("This target's encoder has nothing to read.", "Give a source.")
         width = self.options.draft_width
         if width != "auto" and width > 1 and not target.capabilities.trees:
             raise CapabilityError(

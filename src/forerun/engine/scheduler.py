@@ -151,12 +151,12 @@ class Scheduler:
         """Open the target's sequence with all of the prompt but the root; show it to a watcher."""
         prompt = request.prompt[:-1]
         if not (request.layers and isinstance(drafter, Watcher)):
-            return self.target.open(prompt)
+            return self.target.open(prompt, request.source)
 
         def see(start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
             drafter.see(request.name, start, hidden)
 
-        sequence = self.target.open()
+        sequence = self.target.open(source=request.source)
         read_prompt(self.target, sequence, prompt, PREFILL_ROWS, Watch(request.layers, see))
         return sequence
 

@@ -26,6 +26,7 @@ class Detokenizer:
             That space is taken away again, at the start as well.
         after: Tokens that came before: their text is not emitted, but a character they left
             unfinished is.
+        opens_late: Hidden tokens at the start leave it a start.
     """
 
     def __init__(
@@ -35,9 +36,11 @@ class Detokenizer:
         hidden: Set[int] = frozenset(),
         opens: Set[int] | None = None,
         after: Sequence[int] = (),
+        opens_late: bool = False,
     ) -> None:
         self._pieces = pieces
         self._hidden = hidden
+        self._lasting = hidden if opens_late else frozenset()
         self._opens = opens
         self._at_opening = opens is not None
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -57,7 +60,8 @@ class Detokenizer:
             )
         piece = b"" if token in self._hidden else self._pieces[token]
         if self._opens is not None:
-            opening, self._at_opening = self._at_opening, token in self._opens
+            opening = self._at_opening
+            self._at_opening = token in self._opens or (opening and token in self._lasting)
             if opening and not self._at_opening:
                 piece = piece.removeprefix(b" ")
         if piece.isascii() and not self._decoder.getstate()[0]:

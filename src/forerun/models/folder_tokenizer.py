@@ -19,6 +19,7 @@ from tokenizers import AddedToken, normalizers
 from tokenizers import Tokenizer as Pipeline
 
 from forerun.errors import ForerunError, PromptError, TokenizerError
+from forerun.models.detokenizer import Detokenizer
 from forerun.models.plain_file import parse_json
 from forerun.models.score_merging import SPACE
 from forerun.models.tokenizer import BYTE_OF, Tokenizer
@@ -37,6 +38,8 @@ class FolderTokenizer(Tokenizer):
         bos_token: Text of the token that begins a text, if there is one.
         eos_ids: The tokens that end a text or a turn; none: `eos_token` alone.
         eos_token: Text of a token that ends a text, if there is one.
+        has_encoder: Whether texts are an encoder's input, with tokens before and behind, and what
+            is decoded is another text.
 
     Raises:
         TokenizerError: The description is damaged, contradictory, or of an unknown kind.
@@ -50,8 +53,9 @@ class FolderTokenizer(Tokenizer):
         bos_token: str | None = None,
         eos_ids: frozenset[int] = frozenset(),
         eos_token: str | None = None,
+        has_encoder: bool = False,
     ) -> None:
-        description = _described(source)
+        description = _described(source, has_encoder)
         with _translated(TokenizerError, "tokenizer.json cannot be used"):
             self._pipeline = Pipeline.from_str(source)
             self._pipeline.no_truncation()
@@ -61,6 +65,7 @@ class FolderTokenizer(Tokenizer):
         _check_ids(description, texts)
         self.vocab_size = vocab_size
         self._normalizer = self._pipeline.normalizer
+        self._unknown = _unknown(description)
         self._guard = ""
         self._lock = threading.Lock()  # one pipeline, set anew for each way to read text
         self.special_ids = frozenset(token for token, each in added.items() if each.special)
@@ -77,8 +82,12 @@ class FolderTokenizer(Tokenizer):
         if (largest := max(self.eos_ids, default=0)) >= vocab_size:
             raise TokenizerError(f"Token {largest} ends texts, and the model has {vocab_size}.")
         self.bos_id, self.add_bos = texts.get(bos_token or ""), False
-        if (first := self._first_token()) is not None:
-            self.bos_id, self.add_bos = first, True
+        self._around = self._dressing()
+        self._has_encoder = has_encoder
+        if has_encoder:
+            self._openers = frozenset()
+        elif any(self._around):
+            self.bos_id, self.add_bos = self._only_first(), True
         merges = [list(pair) for pair in _merges(description)] if is_byte_level else []
         content = json.dumps(["gpt2" if is_byte_level else "llama", tokens, merges])
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()
@@ -92,19 +101,55 @@ class FolderTokenizer(Tokenizer):
                 steps += [self._normalizer] if self._normalizer else []
                 self._pipeline.normalizer = normalizers.Sequence(steps)
                 self._guard = guard
-            return self._pipeline.encode(text, add_special_tokens=False).ids
+            ids = self._pipeline.encode(text, add_special_tokens=False).ids
+        if special or self._unknown is None:
+            return ids
+        # Unigram has pieces of the same names as its control tokens, and finds them in any text.
+        return [self._unknown if token in self.special_ids else token for token in ids]
 
-    def _first_token(self) -> int | None:
-        """Return the token that the tokenizer puts before every text, if it does."""
+    def source(self, text: str, *, special: bool = False) -> list[int]:
+        """Return the ids of a text that an encoder is to read, with those that stand around it.
+
+        Raises:
+            PromptError: `text` is not text.
+        """
+        before, after = self._around
+        return [*before, *self.encode(text, special=special, bos=False), *after]
+
+    def detokenizer(self, *, special: bool = False, after: Sequence[int] = ()) -> Detokenizer:
+        """Return a stream from tokens to text.
+
+        Args:
+            special: Write control tokens out as well.
+            after: The tokens before the first one, usually the prompt.
+        """
+        if not self._has_encoder:
+            return super().detokenizer(special=special, after=after)
+        return Detokenizer(
+            self._pieces,
+            hidden=frozenset() if special else self.special_ids,
+            opens=self._openers if self._opening else None,
+            after=after,
+            opens_late=True,
+        )
+
+    def _dressing(self) -> tuple[list[int], list[int]]:
+        """Return the tokens that the tokenizer puts before and behind every text."""
         with _translated(TokenizerError, "tokenizer.json cannot be used"):
             bare = self._pipeline.encode("a", add_special_tokens=False).ids
             dressed = self._pipeline.encode("a", add_special_tokens=True).ids
-        if dressed == bare:
-            return None
-        if dressed[1:] != bare:
-            what = f"tokenizer.json puts {len(dressed) - len(bare)} tokens around a text."
+        for start in range(len(dressed) - len(bare) + 1):
+            if dressed[start : start + len(bare)] == bare:
+                return dressed[:start], dressed[start + len(bare) :]
+        raise TokenizerError("tokenizer.json changes a text's tokens as it adds its own.", _REMEDY)
+
+    def _only_first(self) -> int:
+        """Return the token that the tokenizer puts before every text; it puts no other."""
+        before, after = self._around
+        if len(before) != 1 or after:
+            what = f"tokenizer.json puts {len(before) + len(after)} tokens around a text."
             raise TokenizerError(what, "One token before it is all that a model here can have.")
-        return dressed[0]
+        return before[0]
 
 
 @contextmanager
@@ -122,25 +167,33 @@ def _translated(kind: type[ForerunError], what: str) -> Iterator[None]:
         raise kind(f"{what}: {str(error)[:200]}.", _REMEDY) from error
 
 
-def _described(source: str) -> dict[str, Any]:
+def _described(source: str, has_encoder: bool) -> dict[str, Any]:
     """Return the description, of a kind whose tokens' bytes are known."""
     try:
         description = parse_json(source)
     except ValueError as error:
         raise TokenizerError(f"tokenizer.json {error}.", _REMEDY) from None
     model, added = description.get("model"), description.get("added_tokens")
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+    if not isinstance(model, dict) or model.get("type", "BPE") not in ("BPE", "Unigram"):
         kind = model.get("type") if isinstance(model, dict) else model
         what = f"tokenizer.json is of the kind {kind!r:.60}."
-        raise TokenizerError(what, "Byte-pair encodings (BPE) are supported.")
+        raise TokenizerError(what, "Byte-pair encodings (BPE) and Unigram are supported.")
     if model.get("dropout"):
         raise TokenizerError("tokenizer.json drops merges at random.", _REMEDY)
-    for token in added if isinstance(added, list) else []:
+    # An encoder's input is never guarded: it has no template.
+    for token in added if isinstance(added, list) and not has_encoder else []:
         # Else a guarded text could become a control token after all, once the guard is gone.
         if isinstance(token, dict) and token.get("special") and token.get("normalized"):
             what = f"tokenizer.json normalises the control token {token.get('content')!r:.60}."
             raise TokenizerError(what, _REMEDY)
     return description
+
+
+def _unknown(description: Mapping[str, Any]) -> int | None:
+    """Return the token of what a Unigram vocabulary lacks; others spell bytes or have no such."""
+    unknown = description["model"].get("unk_id")
+    is_unigram = description["model"].get("type") == "Unigram"
+    return unknown if is_unigram and type(unknown) is int else None
 
 
 def _check_ids(description: Mapping[str, Any], texts: Mapping[str, int]) -> None:

@@ -29,6 +29,12 @@ _LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _INNER = ("intermediate_size", "n_inner", "ffn_dim", "d_ff")
 _CONTEXT = ("max_position_embeddings", "n_positions")
+_OF_DECODER = {  # where there is an encoder, too; T5 has n_positions, and does not count them
+    _LAYERS: ("num_decoder_layers", "decoder_layers"),
+    _HEADS: ("decoder_attention_heads",),
+    _INNER: ("decoder_ffn_dim",),
+    _CONTEXT: ("max_decoder_position_embeddings", "max_position_embeddings"),
+}
 
 
 class _Config(Facts):
@@ -45,6 +51,9 @@ class _Config(Facts):
 
     def first(self, keys: tuple[str, ...], default: int | None = None) -> int:
         """Return the number that stands under one of these names."""
+        if self.get("is_encoder_decoder") is True:
+            own = _OF_DECODER.get(keys, ())
+            keys = own if keys == _CONTEXT else (*own, *keys)
         there = [key for key in keys if self.get(key) is not None]
         return self.whole(there[0] if there else keys[0], default)
 

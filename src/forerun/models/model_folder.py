@@ -77,6 +77,7 @@ def read_folder(path: Path, weights: Weights = "auto", *, foreign: bool = False)
         bos_token=texts.text("bos"),
         eos_ids=frozenset(texts.eos_ids),
         eos_token=texts.text("eos"),
+        has_encoder=config.get("is_encoder_decoder") is True,
     )
     template, error = None, None
     try:

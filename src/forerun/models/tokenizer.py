@@ -120,6 +120,14 @@ class Tokenizer:
                 is_opening = False
         return ids
 
+    def source(self, text: str, *, special: bool = False) -> list[int]:
+        """Return the ids of a text that an encoder is to read.
+
+        Raises:
+            PromptError: As `encode`.
+        """
+        return self.encode(text, special=special)
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Return the text of `ids`: what a detokenizer emits for them, with no clean-up.
 

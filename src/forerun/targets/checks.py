@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from forerun.errors import CapabilityError, EngineError, PromptError
 from forerun.printable import counted
-from forerun.targets.protocol import Row, Target
+from forerun.targets.protocol import Encoder, Row, Target
 
 __all__ = [
     "PREFILL_ROWS",
@@ -18,6 +18,7 @@ __all__ = [
     "check_asked",
     "check_prompt",
     "check_rows",
+    "check_source",
     "check_until",
     "read_prompt",
 ]
@@ -56,6 +57,28 @@ def check_prompt(
     for token in prompt:
         if not 0 <= token < vocab_size:
             raise PromptError(f"The prompt holds token {token} of {vocab_size}.")
+
+
+def check_source(source: Sequence[int], encoder: Encoder | None) -> None:
+    """Check that an encoder can read `source`.
+
+    Raises:
+        PromptError: It is empty, longer than the encoder has positions for, or holds an unknown
+            token.
+        CapabilityError: There is no encoder.
+    """
+    if encoder is None:
+        raise CapabilityError("This target has no encoder.", "Give a prompt only.")
+    if not source:
+        raise PromptError("The encoder's input is empty.", "Give at least one token.")
+    if len(source) > encoder.context_length:
+        size = counted(len(source), "token")
+        what = f"The prompt has {size}, and the encoder reads {encoder.context_length}."
+        raise PromptError(what, "Shorten the prompt.")
+    for token in source:
+        if not 0 <= token < encoder.vocab_size:
+            way_out = f"Token ids go from 0 to {encoder.vocab_size - 1}."
+            raise PromptError(f"The prompt holds token {token}.", way_out)
 
 
 def read_prompt(

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Capabilities", "Row", "Scores", "Target"]
+__all__ = ["Capabilities", "Encoder", "Row", "Scores", "Target"]
 
 
 class Row(NamedTuple):
@@ -49,6 +49,23 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
+class Encoder:
+    """What reads a prompt, where the target's texts are answers to it and don't go on from it.
+
+    Attributes:
+        context_length: Most tokens of a source.
+        vocab_size: Tokens of a source are in [0, vocab_size).
+        start: The tokens that every text begins with.
+        banned: Tokens that the model never writes.
+    """
+
+    context_length: int
+    vocab_size: int
+    start: tuple[int, ...]
+    banned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a target can do, and what it promises.
 
@@ -60,6 +77,7 @@ class Capabilities:
         threads: How many a pass runs on; what is done to its logits may use as many.
         layers: How many there are, each of which a pass may end after; 0: passes are whole.
         setting: All else that a pass's time depends on, in words.
+        encoder: What reads a source, if anything does.
     """
 
     trees: bool
@@ -69,6 +87,7 @@ class Capabilities:
     threads: int = 1
     layers: int = 0
     setting: str = ""
+    encoder: Encoder | None = None
 
 
 @runtime_checkable
@@ -104,10 +123,12 @@ class Target(Protocol):
 
         Args:
             prompt: Tokens scored and committed at once; may be empty.
-            source: The encoder's input, for targets that have an encoder.
+            source: The encoder's input, for targets that have an encoder; None is the shortest
+                there is, for passes that mean nothing.
 
         Raises:
-            PromptError: The prompt is longer than the context or holds an unknown token.
+            PromptError: The prompt is longer than the context or holds an unknown token, or the
+                source is, or does, or is empty.
             CapabilityError: A source for a target without an encoder.
         """
         ...

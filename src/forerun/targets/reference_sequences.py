@@ -77,6 +77,10 @@ class SlotSequences(Generic[AnySlots]):
         """Start an empty sequence and return its name."""
         return self._add(self._new_slots())
 
+    def slots(self, sequence: int) -> AnySlots:
+        """Return where the sequence's keys and values are kept."""
+        return self._known(sequence).slots
+
     def length(self, sequence: int) -> int:
         """Return how many of the sequence's rows are committed."""
         return self._known(sequence).slots.length

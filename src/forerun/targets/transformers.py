@@ -1,4 +1,6 @@
-"""The transformers target: any causal language model of the transformers library, on any device.
+"""The transformers target: any language model of the transformers library, on any device.
+
+Causal ones, and those with an encoder, which reads a text's source once.
 
 A row's logits depend on its token, position and ancestors, up to rounding: the library's kernels
 sum in another order for another shape. So the promise is *same law*. On a processor it can be
@@ -28,6 +30,7 @@ from forerun.targets.checks import (
     check_asked,
     check_prompt,
     check_rows,
+    check_source,
     check_until,
     read_prompt,
 )
@@ -38,8 +41,14 @@ from forerun.targets.transformers_network import Network
 from forerun.targets.transformers_pass import Batch, Way
 from forerun.targets.transformers_probe import ALLOWED, disagreement
 from forerun.targets.transformers_products import is_faster_turned
-from forerun.targets.transformers_refusals import check_chains, check_model, longest_context
+from forerun.targets.transformers_refusals import (
+    check_chains,
+    check_model,
+    encoder_of,
+    longest_context,
+)
 from forerun.targets.transformers_slots import StoredSequence, TensorStore
+from forerun.targets.transformers_source import Source
 
 __all__ = ["TransformersTarget"]
 
@@ -79,7 +88,7 @@ class TransformersTarget(KeepsSlots):
     The model stays the user's: nothing of it is changed, and what it is changed by later counts.
 
     Args:
-        model: A causal language model, in evaluation mode.
+        model: A causal language model, or one with an encoder, in evaluation mode.
         context: Most tokens a sequence may hold; None is what the model has positions for.
         bitwise: A row's bits shall depend on its token, position and ancestors alone; on a
             processor only, chains only, and each call costs what one of 8 rows does.
@@ -103,6 +112,7 @@ class TransformersTarget(KeepsSlots):
             what = f"context = {context}: {named} has positions for {longest}."
             raise OptionError(what, f"Choose 1 to {longest}.")
         self.model = model
+        self._encoder = encoder_of(model, named)
         self._context = context or longest
         # Not asked anew: there are thousands of parameters, and a pass asks several times.
         self._devices = tuple(sorted({str(each.device) for each in model.parameters()}))
@@ -142,17 +152,27 @@ class TransformersTarget(KeepsSlots):
             name="transformers",
             layers=self._network.layers if self._found.has_layers else 0,
             setting=self._setting,
+            encoder=self._encoder,
         )
 
     def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
         """Start a sequence that holds `prompt`, and return its name.
 
+        The encoder reads the source here, if there is one; equal sources of texts that are open at
+        the same time are read once.
+
         Raises:
-            PromptError: The prompt is longer than the context or holds an unknown token.
-            CapabilityError: There is a source; this target has no encoder.
+            PromptError: The prompt is longer than the context or holds an unknown token, or the
+                source is, or does, or is empty.
+            CapabilityError: There is a source, and no encoder.
+            NotEnoughMemoryError: They need more memory than there is.
         """
-        check_prompt(prompt, source, self.vocab_size, self.context_length)
+        check_prompt(prompt, None, self.vocab_size, self.context_length)
+        if source is not None:
+            check_source(source, self._encoder)
+        read = None if self._encoder is None else self._read(source or [0])
         name = self._sequences.open()
+        self._sequences.slots(name).source = read
         read_prompt(self, name, prompt, PREFILL_ROWS)
         return name
 
@@ -194,6 +214,20 @@ class TransformersTarget(KeepsSlots):
     def free(self, sequence: int) -> None:
         """Give the sequence's memory back; its name is no longer known."""
         self._sequences.free(sequence).free()
+        if self._network.reader is not None:
+            self._network.reader.let_go()
+
+    def _read(self, source: Sequence[int]) -> Source:
+        """Have the encoder read a source."""
+        reader = self._network.reader
+        assert reader is not None, "asked for by an encoder alone"
+        try:
+            return reader.read(source)
+        except (RuntimeError, MemoryError) as error:
+            if not _is_short_of_memory(error):
+                raise
+            what = f"A prompt of {len(source)} tokens needs more memory than there is."
+            raise NotEnoughMemoryError(what, "Shorten the prompt.") from error
 
     def _check(self, asked: Asked) -> None:
         num_layers = self.capabilities.layers
@@ -218,7 +252,7 @@ class TransformersTarget(KeepsSlots):
             what = f"The same bits can't be had of {name}: not on a processor with attention sdpa."
             raise CapabilityError(what, "Leave bitwise out.")
         plain = self._network.plain
-        size = plain([1, 2, 3]).shape[-1]
+        size = plain([1, 2, 3], None if self._encoder is None else [0, 1]).shape[-1]
         allowed = ALLOWED.get(str(self.model.dtype).removeprefix("torch."), 0.1)
         if not bitwise and is_faster_turned(self.model):
             self._network.turn()
@@ -339,7 +373,8 @@ def _bytes_read(model: Any) -> int:
     looked_up = model.get_input_embeddings().weight
     head = model.get_output_embeddings()
     is_tied = head is not None and getattr(head, "weight", None) is looked_up
-    weights = {id(each): each.nbytes for each in model.parameters()}
+    parts = [model.get_decoder(), head] if model.config.is_encoder_decoder else [model]
+    weights = {id(each): each.nbytes for part in parts for each in part.parameters()}
     if not is_tied:
         weights.pop(id(looked_up), None)
     return sum(weights.values())

@@ -75,6 +75,7 @@ class FixedBatch:
         past: Keys before the first row.
         keys: Keys that each layer attends to.
         layers: Which have stored their keys and values.
+        sources: What an encoder has read for the sequence, if there is one.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class FixedBatch:
         spare: int = 0,
     ) -> None:
         self._store, self._slot = store, sequence.slot
+        self.sources = [] if sequence.source is None else [sequence.source]
         self._columns = slice(part.column, part.column + part.rows)
         self.past = sequence.length + part.first
         self._end = self.past + part.rows
@@ -119,6 +121,10 @@ class FixedBatch:
         seen = visible([family], count, self.keys, window=window, chunk=chunk)
         mask[0, 0, self._columns] = seen[0]
         return torch.from_numpy(mask)
+
+    def key_positions(self) -> NDArray[np.int64]:
+        """Return where keys stand in their text, [1, keys]."""
+        return np.arange(self.keys)[None]
 
     def padding(self) -> torch.Tensor:
         """Return that no key is padding."""

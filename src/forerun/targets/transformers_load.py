@@ -21,6 +21,7 @@ from forerun.errors import (
 from forerun.events import LoadProgress
 from forerun.models.model import Model
 from forerun.targets.transformers import TransformersTarget
+from forerun.targets.transformers_release import decoder_layers
 
 __all__ = ["Placing", "open_transformers"]
 
@@ -68,8 +69,7 @@ def open_transformers(
     device = _device(placing.device)
     with _quiet():
         network = _loaded(model, placing, device)
-    layers = network.config.get_text_config(decoder=True).num_hidden_layers
-    if model.architecture.num_layers != layers:
+    if model.architecture.num_layers != decoder_layers(network.config):
         what = f"{model.name} is cut, and transformers runs a model whole."
         raise OptionError(what, "Name a draft model, or let 'early_exit' leave this one early.")
     if progress is not None:
@@ -99,14 +99,14 @@ def _loaded(model: Model, placing: Placing, device: torch.device) -> Any:
     """Load the network; what the library says about it is translated."""
     is_file = model.path.is_file()
     where = {"gguf_file": model.path.name} if is_file else {"use_safetensors": True}
+    path = str(model.path.parent if is_file else model.path)
+    how = {"trust_remote_code": placing.remote_code, "local_files_only": True}
     try:
-        network, told = transformers.AutoModelForCausalLM.from_pretrained(
-            str(model.path.parent if is_file else model.path),
-            dtype=placing.dtype,
-            trust_remote_code=placing.remote_code,
-            local_files_only=True,
-            output_loading_info=True,
-            **where,
+        kind: Any = transformers.AutoModelForCausalLM
+        if not is_file and transformers.AutoConfig.from_pretrained(path, **how).is_encoder_decoder:
+            kind = transformers.AutoModelForSeq2SeqLM
+        network, told = kind.from_pretrained(
+            path, dtype=placing.dtype, output_loading_info=True, **how, **where
         )
         network = network.eval().to(device)
     except (torch.OutOfMemoryError, MemoryError) as error:

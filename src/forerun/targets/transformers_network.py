@@ -7,7 +7,6 @@ the time of the pass.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -18,13 +17,17 @@ from numpy.typing import NDArray
 
 from forerun.targets.transformers_fixed import FixedBatch
 from forerun.targets.transformers_pass import Batch, Way
+from forerun.targets.transformers_positions import Positions, replaced, told_positions
 from forerun.targets.transformers_products import Turned
 from forerun.targets.transformers_release import (
     cache_parameter,
     cache_to,
+    crossed_cache,
     decoder_config,
+    decoder_layers,
     parameters_of,
 )
+from forerun.targets.transformers_source import SourceReader
 
 __all__ = ["LayerKind", "Network", "kinds_of"]
 
@@ -65,35 +68,46 @@ class Network:
     """Runs a model over batches.
 
     Args:
-        model: A causal language model of transformers, in evaluation mode.
+        model: A causal language model of transformers, or one with an encoder, in evaluation mode.
 
     Attributes:
-        layers: How many there are.
+        layers: How many there are, of the decoder.
         path: Where their list stands in the model; empty if it was not found.
         kinds: Of each layer.
+        reader: Runs the encoder, if there is one.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model
         config = decoder_config(model.config)
-        self.layers: int = config.num_hidden_layers
-        self.path = _path_to_layers(model, self.layers)
+        self.layers: int = decoder_layers(model.config)
         self.kinds = kinds_of(config)
         self._cache_name = cache_parameter(model) or "cache"
         self._parameters = parameters_of(model)
         self._cut: dict[int, Any] = {}
         self._turned: Turned | None = None
         self._implementation = getattr(config, "_attn_implementation", None)
+        self._run = model  # it, or a copy that is told positions
+        self._positions: Positions | None = None
+        self.reader: SourceReader | None = None
+        decoder: tuple[str, ...] = ()
+        if model.config.is_encoder_decoder:
+            self.reader = SourceReader(model, self._cache_name, self.layers)
+            decoder = _path_to(model, model.get_decoder())
+            told = told_positions(model, decoder)
+            if told is not None:
+                self._run, self._positions = told
+        self.path = _path_to_layers(model, decoder, self.layers)
 
     @property
     def takes_positions(self) -> bool:
         """Whether the positions of rows can be told."""
-        return "position_ids" in self._parameters
+        return self._positions is not None or "position_ids" in self._parameters
 
     @property
     def ways(self) -> tuple[Way, ...]:
         """How passes may be laid out, the best way first."""
-        knows_masks = getattr(self.model, "_supports_attention_backend", False)
+        knows_masks = getattr(self.model, "_supports_attention_backend", False) or self.reader
         if self.takes_positions and knows_masks and self._implementation in ("sdpa", "eager"):
             return ("in place", "aligned")
         return ("aligned",)
@@ -109,11 +123,16 @@ class Network:
         """Floats of a hidden state."""
         return int(decoder_config(self.model.config).hidden_size)
 
-    def plain(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+    def plain(
+        self, tokens: Sequence[int], source: Sequence[int] | None = None
+    ) -> NDArray[np.float32]:
         """Return the logits after a text, float32 [vocabulary], without a cache."""
+        inputs = {"input_ids": tokens}
+        if source is not None:
+            inputs = {"input_ids": source, "decoder_input_ids": tokens}
         with torch.no_grad():
-            inputs = torch.tensor([list(tokens)], device=self.device)
-            logits = self.model(input_ids=inputs, use_cache=False).logits
+            given = {k: torch.tensor([list(v)], device=self.device) for k, v in inputs.items()}
+            logits = self.model(**given, use_cache=False).logits
         last: NDArray[np.float32] = logits[0, -1].float().cpu().numpy()
         return last
 
@@ -144,16 +163,8 @@ class Network:
         Returns:
             Logits [sequences, columns, vocabulary], and of each layer [sequences, rows, width].
         """
-        device = self.device
-        inputs: dict[str, Any] = {
-            "input_ids": torch.from_numpy(batch.tokens).to(device),
-            "attention_mask": self._masks(batch, way, device),
-            self._cache_name: cache_to(batch, self.layers),
-            "use_cache": True,
-        }
-        if self.takes_positions:
-            inputs["position_ids"] = torch.from_numpy(batch.positions).to(device)
-        wanted = torch.as_tensor(columns, device=device)
+        inputs = self._inputs(batch, way)
+        wanted = torch.as_tensor(columns, device=self.device)
         if "logits_to_keep" in self._parameters:
             inputs["logits_to_keep"] = wanted
         depth = self.layers if until is None else until
@@ -166,7 +177,7 @@ class Network:
 
     def turn(self) -> None:
         """Compute products of few rows the other way round from now on."""
-        self._turned = Turned(self.model)
+        self._turned = Turned(self._run)
         self._cut.clear()
 
     @property
@@ -176,9 +187,9 @@ class Network:
 
     @property
     def running(self) -> Any:
-        """The user's model, or the copy of it whose products are turned round."""
+        """The user's model, or the copy of it that is told positions or turns products round."""
         if self._turned is None:
-            return self.model
+            return self._run
         if not self._turned.is_current:
             self.turn()
         return self._turned.model
@@ -187,14 +198,40 @@ class Network:
         """Return the model with its first layers alone; it shares every weight."""
         whole = self.running
         if layers not in self._cut:
-            self._cut[layers] = _cut(whole, self.path, layers)
+
+            def shorter(full: Any) -> Any:
+                return torch.nn.ModuleList(list(full)[:layers])
+
+            self._cut[layers] = replaced(whole, self.path, shorter)
         return self._cut[layers]
+
+    def _inputs(self, batch: Batch | FixedBatch, way: Way) -> dict[str, Any]:
+        """Return what the model's forward is given, but which logits are wanted."""
+        device = self.device
+        tokens, masks = torch.from_numpy(batch.tokens).to(device), self._masks(batch, way, device)
+        cache = cache_to(batch, self.layers)
+        inputs: dict[str, Any] = {"use_cache": True, self._cache_name: cache}
+        positions = torch.from_numpy(batch.positions).to(device)
+        if self.reader is None:
+            inputs |= {"input_ids": tokens, "attention_mask": masks}
+            if self.takes_positions:
+                inputs["position_ids"] = positions
+            return inputs
+        if self._positions is not None:
+            keys = None if way == "aligned" else torch.from_numpy(batch.key_positions()).to(device)
+            self._positions.rows, self._positions.keys = positions, keys
+        crossed = self.reader.together(batch.sources)
+        inputs |= {"decoder_input_ids": tokens, "decoder_attention_mask": masks}
+        inputs |= {"encoder_outputs": (crossed.states,), "attention_mask": crossed.mask}
+        inputs[self._cache_name] = crossed_cache(cache, crossed.layers)
+        return inputs
 
     def _masks(self, batch: Batch | FixedBatch, way: Way, device: torch.device) -> Any:
         if way == "aligned":
             return batch.padding().to(device)
         kinds = {kind.name: kind for kind in self.kinds}
-        if batch.tokens.size == 1 and all(kind.name == "full_attention" for kind in self.kinds):
+        is_one_row = batch.tokens.size == 1 and self.reader is None
+        if is_one_row and all(kind.name == "full_attention" for kind in self.kinds):
             return None  # one row of one sequence sees all that is there
         made = {name: self._mask(batch, kind, device) for name, kind in kinds.items()}
         return made if len(made) > 1 else next(iter(made.values()))
@@ -241,27 +278,22 @@ def _keep_output(seen: dict[int, torch.Tensor], index: int) -> Any:
     return keep
 
 
-def _path_to_layers(model: Any, count: int) -> tuple[str, ...]:
+def _path_to_layers(model: Any, below: tuple[str, ...], count: int) -> tuple[str, ...]:
     """Return where the list of so many layers stands, the outermost if there are several."""
     found = [
-        tuple(name.split("."))
-        for name, module in model.named_modules()
+        (*below, *name.split("."))
+        for name, module in _at(model, below).named_modules()
         if isinstance(module, torch.nn.ModuleList) and len(module) == count
     ]
     return min(found, key=len, default=())
+
+
+def _path_to(model: Any, part: Any) -> tuple[str, ...]:
+    """Return where a part of the model stands in it."""
+    return next(tuple(name.split(".")) for name, each in model.named_modules() if each is part)
 
 
 def _at(model: Any, path: Sequence[str]) -> Any:
     for name in path:
         model = model._modules[name]
     return model
-
-
-def _cut(module: Any, path: Sequence[str], layers: int) -> Any:
-    """Copy a module and those on the path, without their weights, and shorten the list there."""
-    if not path:
-        return torch.nn.ModuleList(list(module)[:layers])
-    shallow = copy.copy(module)
-    inner = _cut(module._modules[path[0]], path[1:], layers)
-    shallow.__dict__["_modules"] = {**module._modules, path[0]: inner}
-    return shallow

@@ -15,11 +15,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from forerun.targets.protocol import Row
 from forerun.targets.reference_sequences import Group
 from forerun.targets.transformers_masks import Family, depths_of, visible
 from forerun.targets.transformers_slots import StoredSequence, TensorStore
+from forerun.targets.transformers_source import Source
 
 __all__ = ["Batch", "Way"]
 
@@ -97,6 +99,19 @@ class Batch:
         return torch.from_numpy(
             visible(families, count, self.keys, window=window, chunk=chunk)[:, None]
         )
+
+    @property
+    def sources(self) -> list[Source]:
+        """What an encoder has read for each sequence; empty without one."""
+        return [each.source for each in self._sequences if each.source is not None]
+
+    def key_positions(self) -> NDArray[np.int64]:
+        """Return where keys stand in their texts, [sequences, keys], for the layout in place."""
+        found = np.tile(np.arange(self.keys), (len(self._sequences), 1))
+        for place, each in enumerate(self._sequences):
+            count = len(each.parents)
+            found[place, each.length : each.extent] = self.positions[place, :count]
+        return found
 
     def padding(self) -> torch.Tensor:
         """Return which keys are none, int64 [sequences, keys] of 0 and 1, where aligned."""

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from forerun.errors import CapabilityError, ModelFileError, OptionError, UnsupportedModelError
-from forerun.targets.protocol import Row
+from forerun.targets.protocol import Encoder, Row
 from forerun.targets.transformers_network import kinds_of
 from forerun.targets.transformers_release import cache_parameter, decoder_config
 
-__all__ = ["NO_LIMIT", "check_chains", "check_model", "longest_context"]
+__all__ = ["NO_LIMIT", "check_chains", "check_model", "encoder_of", "longest_context"]
 
 NO_LIMIT = 1 << 20
 """The context of a model that counts no positions, as with ALiBi or relative positions."""
@@ -40,9 +40,9 @@ def check_model(model: Any, name: str) -> None:
     if any(each.device.type == "meta" for each in model.parameters()):
         raise ModelFileError(f"{name} has weights that were not loaded.", "Load it to a device.")
     config: Any = model.config
-    if config.is_encoder_decoder:
-        what = f"{name} has an encoder."
-        raise UnsupportedModelError(what, "Give a model that goes on from a text alone.")
+    if model.main_input_name != "input_ids":
+        what = f"{name} reads {model.main_input_name!r}, which are no tokens."
+        raise UnsupportedModelError(what, "Give a model that reads text.")
     strange = {kind.name for kind in kinds_of(decoder_config(config))} - _ROLLED_BACK
     if getattr(model, "_is_stateful", False):
         strange.add("recurrent")
@@ -58,13 +58,59 @@ def check_model(model: Any, name: str) -> None:
 def longest_context(model: Any) -> int:
     """Return how many tokens the model has positions for."""
     config = decoder_config(model.config)
-    longest = getattr(config, "max_position_embeddings", None) or NO_LIMIT
+    longest = _limit(config, "max_decoder_position_embeddings")
     for rope in _ropes(config):
         if rope.get("rope_type", rope.get("type")) in _CHANGING_ROPE:
             first = rope.get("original_max_position_embeddings")
             first = first or getattr(config, "original_max_position_embeddings", None)
             longest = min(longest, int(first or longest))
     return int(longest)
+
+
+def encoder_of(model: Any, name: str) -> Encoder | None:
+    """Return what is to be known of a model's encoder, or None if it has none.
+
+    The model's own settings say what its texts begin with and what they never hold.
+
+    Raises:
+        UnsupportedModelError: They ask for what is not done here.
+    """
+    if not model.config.is_encoder_decoder:
+        return None
+    begins = _setting(model, "decoder_start_token_id")
+    begins = _setting(model, "bos_token_id") if begins is None else begins
+    if type(begins) is not int:
+        what = f"{name} does not say what its texts begin with (decoder_start_token_id = {begins})."
+        raise UnsupportedModelError(what, "Set it in generation_config.json.")
+    forced = _setting(model, "forced_bos_token_id")
+    if _setting(model, "begin_suppress_tokens"):
+        what = f"{name} has begin_suppress_tokens, tokens that may not come first."
+        raise UnsupportedModelError(what, "Run it by transformers itself.")
+    words = _setting(model, "bad_words_ids") or []
+    if any(len(word) > 1 for word in words):
+        what = f"{name} has bad_words_ids of several tokens."
+        raise UnsupportedModelError(what, "Take them out of generation_config.json.")
+    table = model.get_encoder().get_input_embeddings()
+    return Encoder(
+        context_length=_limit(model.config, "max_encoder_position_embeddings"),
+        vocab_size=int(table.weight.shape[0]),
+        start=(begins,) if forced is None else (begins, int(forced)),
+        banned=(*(_setting(model, "suppress_tokens") or ()), *(word[0] for word in words)),
+    )
+
+
+def _setting(model: Any, name: str) -> Any:
+    """Return what a model's settings for writing say, or its configuration."""
+    found = getattr(getattr(model, "generation_config", None), name, None)
+    return getattr(model.config, name, None) if found is None else found
+
+
+def _limit(config: Any, own: str) -> int:
+    """Return how many positions there are, by the name that some have for it or by the usual."""
+    for name in (own, "max_position_embeddings"):
+        if getattr(config, name, None):
+            return int(getattr(config, name))
+    return NO_LIMIT
 
 
 def _ropes(config: Any) -> Iterator[Mapping[str, Any]]:

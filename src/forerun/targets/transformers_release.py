@@ -8,13 +8,17 @@ meaning, is never called.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
-__all__ = ["Sink", "cache_parameter", "cache_to", "decoder_config", "parameters_of"]
+__all__ = ["Pair", "Sink", "cache_parameter", "cache_to", "crossed_cache", "decoder_config"]
+__all__ += ["decoder_layers", "parameters_of"]
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values of a layer, each [sequences, heads, tokens, size]."""
 
 _NAMES = ("cache", "past_key_values")
 
@@ -67,6 +71,24 @@ def cache_to(sink: Sink, layers: int) -> Any:
     return Cache(layers=[_Layer(index, sink) for index in range(layers)])
 
 
+def crossed_cache(cache: Any, crossed: Sequence[Pair | None]) -> Any:
+    """Return a cache for a decoder that also attends to an encoder's states.
+
+    Args:
+        cache: Of its own rows, from `cache_to`.
+        crossed: What each layer attends to of the encoder's; None makes the layer compute it from
+            the states, and show it as `cross_attention_cache.layers[i].keys` and `values`.
+    """
+    layers = []
+    for pair in crossed:
+        layer = DynamicLayer()
+        if pair is not None:
+            layer.keys, layer.values = pair
+            layer.is_initialized = True
+        layers.append(layer)
+    return EncoderDecoderCache(cache, Cache(layers=layers))
+
+
 def parameters_of(model: Any) -> Mapping[str, inspect.Parameter]:
     """Return what the model's forward takes, by name."""
     return inspect.signature(model.forward).parameters
@@ -81,3 +103,11 @@ def cache_parameter(model: Any) -> str | None:
 def decoder_config(config: Any) -> Any:
     """Return the configuration of the network that writes text."""
     return config.get_text_config(decoder=True)
+
+
+def decoder_layers(config: Any) -> int:
+    """Return how many layers the network that writes text has."""
+    for name in ("num_decoder_layers", "decoder_layers"):
+        if config.is_encoder_decoder and getattr(config, name, None):
+            return int(getattr(config, name))
+    return int(decoder_config(config).num_hidden_layers)

@@ -15,6 +15,7 @@ from typing import Self
 import torch
 
 from forerun.errors import EngineError
+from forerun.targets.transformers_source import Source
 
 __all__ = ["StoredSequence", "TensorStore"]
 
@@ -95,10 +96,12 @@ class StoredSequence:
     Attributes:
         slot: Its number; it changes as others are freed.
         parents: Of each row of the last pass: an earlier row's index, or -1 for the committed end.
+        source: What an encoder has read, if there is one; forks share it.
     """
 
     def __init__(self, store: TensorStore) -> None:
         self.parents: tuple[int, ...] = ()
+        self.source: Source | None = None
         self._store = store
         self._length = 0
         self.slot = store.take(self)
@@ -148,7 +151,7 @@ class StoredSequence:
         """Return a copy of the committed part."""
         other = type(self)(self._store)
         self._store.copy(self.slot, other.slot, self._length)
-        other._length = self._length
+        other._length, other.source = self._length, self.source
         return other
 
     def free(self) -> None:

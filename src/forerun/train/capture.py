@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from forerun.config import Sampling
 from forerun.core.noise import Noise
 from forerun.core.warp import State, Warp
-from forerun.errors import OptionError, TrainingError
+from forerun.errors import CapabilityError, OptionError, TrainingError
 from forerun.models.model import Model
 from forerun.models.target_checksum import target_checksum
 from forerun.native import fast_noise, fast_warp
@@ -143,9 +143,13 @@ def capture(
     Raises:
         OptionError: The model has not the layers asked for or no room for so long prompts, or the
             prompts can't be read.
+        CapabilityError: An encoder reads the model's prompts; heads for such are not learned.
         TrainingError: The disk has no room, another works in the folder, or it holds a capture of
             something else.
     """
+    if target.capabilities.encoder is not None:
+        what = f"{model.name} has an encoder, and what it would write is read from a text alone."
+        raise CapabilityError(what, "Choose a model that goes on from its prompt.")
     prompts = read_prompts(options.prompts) if options.prompts else []
     recipe = recipe_of(model, options, prompts)
     with working_folder(folder):
