@@ -8,6 +8,8 @@ the text before: the match, at no cost at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = ["CEILING", "CONTEXTS", "ROOT", "SuffixAutomaton", "discount"]
 
 ROOT = 0  # the empty string's state
@@ -32,9 +34,16 @@ class SuffixAutomaton:
 
     Occurrences saturate at CEILING. A class whose link is saturated need not go further to count:
     suffixes occur at least as often. So each state is counted CEILING times at most in its life.
+
+    Another text may stand before it, with a border between them: what both hold is found in both.
+
+    Attributes:
+        before: Tokens of the other text, the border included.
+        tokens: Both, one after the other.
     """
 
     def __init__(self) -> None:
+        self.before = 0
         self.tokens: list[int] = []
         self._next: list[dict[int, int]] = [{}]
         self._length = [0]
@@ -43,7 +52,21 @@ class SuffixAutomaton:
         self._last = ROOT
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.tokens) - self.before
+
+    @property
+    def text(self) -> list[int]:
+        """The text's own tokens."""
+        return self.tokens[self.before :]
+
+    def read(self, source: Sequence[int], border: int) -> None:
+        """Put another text before this one, if there is none yet."""
+        if source and not self.before:
+            text = self.tokens
+            SuffixAutomaton.__init__(self)
+            for token in (*source, border, *text):
+                self.push(token)
+            self.before = len(source) + 1
 
     def push(self, token: int) -> None:
         """Add the text's next token."""
@@ -61,15 +84,16 @@ class SuffixAutomaton:
 
     def cut(self, length: int) -> None:
         """Forget all but the first `length` tokens: build anew, for what is rare may be slow."""
-        kept = self.tokens[:length]
+        kept, before = self.tokens[: self.before + length], self.before
         SuffixAutomaton.__init__(self)
         for token in kept:
             self.push(token)
+        self.before = before
 
     def copy(self) -> SuffixAutomaton:
         """Return an automaton of the same text; neither sees the other's future."""
         twin = SuffixAutomaton()
-        twin.tokens = self.tokens.copy()
+        twin.tokens, twin.before = self.tokens.copy(), self.before
         twin._next = [transitions.copy() for transitions in self._next]
         twin._length = self._length.copy()
         twin._link = self._link.copy()

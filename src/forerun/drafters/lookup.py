@@ -1,7 +1,8 @@
 """Prompt lookup: where the text's last tokens stood before, what followed may follow again.
 
 Saxena (2023), "Prompt lookup decoding"; here the longest n-gram goes first, and of equals the
-most recent one.
+most recent one. What an encoder has read counts as standing before the text: there is what
+summaries, corrections and translations copy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from forerun.core.tree import Draft
-from forerun.drafters.memory import Follower
+from forerun.drafters.memory import BORDER, Follower
 from forerun.drafters.protocol import DraftRequest, Guess
 from forerun.drafters.table import DrafterKit
 
@@ -24,14 +25,27 @@ _NEXT = 0.5  # what each further copy is worth, over the one before
 
 
 class NGrams:
-    """Where each n-gram of one text ends."""
+    """Where each n-gram of one text ends.
+
+    Attributes:
+        tokens: The text's; before them what an encoder has read, and a border.
+    """
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
+        self._before = 0
         self._ends: dict[tuple[int, ...], list[int]] = {}
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.tokens) - self._before
+
+    def read(self, source: Sequence[int]) -> None:
+        """Know what an encoder has read, too."""
+        if source and not self._before:
+            text, self.tokens, self._ends = self.tokens, [], {}
+            for token in (*source, BORDER, *text):
+                self.push(token)
+            self._before = len(source) + 1
 
     def push(self, token: int) -> None:
         """Note the n-grams that end with the new token."""
@@ -41,7 +55,7 @@ class NGrams:
 
     def cut(self, length: int) -> None:
         """Strike out the n-grams that end beyond `length`."""
-        while len(self.tokens) > length:
+        while len(self) > length:
             for ngram in self._last():
                 self._ends[ngram].pop()
                 if not self._ends[ngram]:
@@ -51,7 +65,7 @@ class NGrams:
     def copy(self) -> NGrams:
         """Return one that knows the same."""
         twin = NGrams()
-        twin.tokens = self.tokens.copy()
+        twin.tokens, twin._before = self.tokens.copy(), self._before
         twin._ends = {ngram: ends.copy() for ngram, ends in self._ends.items()}
         return twin
 
@@ -89,7 +103,7 @@ class _Copies:
         share = 1.0
         for at, _, matched in self._copies:
             token = self._tokens[at]
-            if token not in seen:
+            if token not in seen and token != BORDER:
                 seen.add(token)
                 confidence = share * _WORTH[min(matched, len(_WORTH) - 1)]
                 guesses.append(Guess(token, confidence, Lookup.name, len(guesses)))
@@ -124,18 +138,20 @@ class Lookup(Follower[NGrams]):
 
     def guess(self, memory: NGrams, request: DraftRequest) -> Draft:
         """Return the continuations as one tree, common beginnings shared."""
+        memory.read(request.source)
         found: list[tuple[int, ...]] = []
         for end in memory.earlier():
             if len(found) == request.width or not request.length:
                 break
             copy = _copy(memory.tokens, end, request.length)
-            if copy not in found:
+            if copy and copy not in found:
                 found.append(copy)
         return Draft.merged(found, self.name)
 
     def place(self, request: DraftRequest) -> _Copies:
         """Return the earlier occurrences of the text's end."""
         memory = self._in_step(request.sequence, request.tokens)
+        memory.read(request.source)
         found: dict[int, int] = {}
         for end, matched in islice(memory.matches(), 4 * _COPIES):
             found.setdefault(end, matched)
@@ -145,6 +161,10 @@ class Lookup(Follower[NGrams]):
 
 
 def _copy(tokens: Sequence[int], start: int, length: int) -> tuple[int, ...]:
-    """Return `length` tokens from `start` < len(tokens) on, repeating what runs over the end."""
+    """Return `length` tokens from `start` < len(tokens) on, repeating what runs over the end.
+
+    Fewer where a border comes before.
+    """
     period = len(tokens) - start
-    return tuple(tokens[start + i % period] for i in range(length))
+    copy = tuple(tokens[start + i % period] for i in range(length))
+    return copy[: copy.index(BORDER)] if BORDER in copy else copy

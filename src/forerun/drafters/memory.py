@@ -12,7 +12,11 @@ from forerun.core.tree import Draft
 from forerun.drafters.protocol import DraftRequest, Outcome
 from forerun.errors import EngineError
 
-__all__ = ["Follower", "Leaving", "Memory", "Memoryless"]
+__all__ = ["BORDER", "Follower", "Leaving", "Memory", "Memoryless"]
+
+
+BORDER = -1
+"""Stands between what an encoder has read and the text; no token, and never guessed."""
 
 
 class Memory(Protocol):

@@ -1,8 +1,9 @@
 """Guesses what followed the longest suffix of the text that has stood before.
 
-Before: in the text itself, in other texts of the same tenant, or in files that the user gave. As in
-SAM decoding (Hu et al., 2024) and suffix decoding (Oliaro et al., 2024). Confidence comes from how
-long a suffix matches, and from the share of its occurrences that went on in this way.
+Before: in the text itself, in what an encoder has read for it, in other texts of the same tenant,
+or in files that the user gave. As in SAM decoding (Hu et al., 2024) and suffix decoding (Oliaro et
+al., 2024). Confidence comes from how long a suffix matches, and from the share of its occurrences
+that went on in this way.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Sequence
 from forerun.core.tree import Draft
 from forerun.drafters.automaton import SuffixAutomaton, discount
 from forerun.drafters.grow import grow
-from forerun.drafters.memory import Leaving
+from forerun.drafters.memory import BORDER, Leaving
 from forerun.drafters.protocol import DraftRequest, Guess
-from forerun.drafters.shelf import Copy, backwards
+from forerun.drafters.shelf import DEPTH, Copy, backwards
 from forerun.drafters.table import DrafterKit
 
 __all__ = ["Suffix"]
@@ -39,7 +40,9 @@ class _Match:
         self._trust = trust
 
     def guesses(self, most: int) -> Sequence[Guess]:
-        found = self._automaton.continuations(self._state, most)
+        found = self._automaton.continuations(self._state, most + bool(self._automaton.before))
+        if self._automaton.before:  # behind what an encoder has read there is nothing to copy
+            found = [(token, sure) for token, sure in found if token != BORDER][:most]
         if self._copies:
             found = self._with_others(found, most)
         name, trust = Suffix.name, self._trust
@@ -118,15 +121,17 @@ class Suffix(Leaving[SuffixAutomaton]):
     def leave(self, tenant: str, memory: SuffixAutomaton) -> None:
         """Put the text into the store."""
         if self._store is not None:
-            self._store.learn(tenant, [memory.tokens])
+            self._store.learn(tenant, [memory.text])
 
     def _match(self, memory: SuffixAutomaton, request: DraftRequest) -> _Match:
+        memory.read(request.source, BORDER)
         store, state = self._store, memory.match
         copies: list[Copy] = []
         self.owned(request)
         asks = request.noise is not None and memory.length(state) < _ENOUGH
         if asks and store is not None and store.has(request.tenant):
-            copies = store.find(request.tenant, backwards(memory.tokens), _COPIES)
+            first = max(memory.before, len(memory.tokens) - DEPTH)
+            copies = store.find(request.tenant, backwards(memory.tokens[first:]), _COPIES)
         return _Match(
             memory, state, copies, 1.0 / (1.0 + _DOUBT * request.warp.sampling.temperature)
         )
