@@ -49,6 +49,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for, so that `forerun --help` is quick."""
+    if name == "hf":  # needs torch and transformers
+        return importlib.import_module("forerun.hf")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

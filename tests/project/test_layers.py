@@ -23,7 +23,7 @@ LAYERS = (
     ("drafters",),
     ("control",),
     ("engine", "beam"),
-    ("api",),
+    ("api", "hf"),
     ("forerun",),
     ("train", "audit", "bench", "server"),
     ("cli",),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import forerun
+from forerun import hf
 from forerun.drafters import protocol
 
 __all__ = ["python_page"]
@@ -46,6 +47,9 @@ def python_page() -> Iterator[str]:
     rest = sorted(set(forerun.__all__) - {*first, "__version__"})
     for name in (*first, *rest):
         yield from _thing(f"forerun.{name}", getattr(forerun, name))
+    yield from ("", "## Inside transformers", "", *_prose(inspect.getdoc(hf) or ""))
+    for name in hf.__all__:
+        yield from _thing(f"forerun.hf.{name}", getattr(hf, name), level=3)
     yield from ("", "## Drafters of your own", "")
     yield "In `forerun.drafters.protocol`; `add_drafter` takes a `Drafter` or `Guesser`."
     for name in protocol.__all__:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from forerun.config import Ending
 
-__all__ = ["Decoder", "FinishReason", "Pushed", "Stop"]
+__all__ = ["Decoder", "FinishReason", "Pushed", "Stop", "Stops"]
 
 FinishReason = Literal["stop", "length", "interrupted"]
 
@@ -40,6 +40,23 @@ class Pushed(NamedTuple):
     text: str
     finished: FinishReason | None = None
     detail: str = ""
+
+
+class Stops(Protocol):
+    """What watches one text, and says where it ends."""
+
+    @property
+    def left(self) -> int:
+        """How many tokens may still be written."""
+        ...
+
+    def push(self, token: int) -> Pushed:
+        """Take the next token of the text."""
+        ...
+
+    def finish(self) -> str:
+        """Return the text still held back, for a text that is cut from outside."""
+        ...
 
 
 class Stop:

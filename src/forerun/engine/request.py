@@ -9,7 +9,8 @@ from typing import Literal
 from forerun.config import Generation
 from forerun.core.coins import AddressedCoins, Coins
 from forerun.core.rules import Chance, make_rule
-from forerun.core.stop import Decoder, FinishReason, Stop
+from forerun.core.stop import Decoder, FinishReason, Stop, Stops
+from forerun.core.warp import Warp
 from forerun.drafters.protocol import Guesser
 from forerun.errors import CapabilityError, PromptError
 from forerun.events import Result, Stats, TokenEvent
@@ -37,6 +38,8 @@ class Ask:
         sample: Which of several samples of the prompt.
         prediction: The output that is expected, for drafters; empty if nothing is.
         source: What the target's encoder reads; None for a target without one.
+        warp: What makes the law, instead of what the options say.
+        stop: What ends the text, likewise.
     """
 
     prompt: tuple[int, ...]
@@ -47,6 +50,8 @@ class Ask:
     sample: int = 0
     prediction: tuple[int, ...] = ()
     source: tuple[int, ...] | None = None
+    warp: Warp | None = None
+    stop: Stops | None = None
 
 
 class Request:
@@ -66,10 +71,10 @@ class Request:
         self.rule = make_rule(ask.options.rule, ask.options.lenience)
         self._check(target)
         room = target.context_length - len(ask.prompt)
-        self.stop = Stop(ask.options, ask.eos_ids, ask.decoder, room)
+        self.stop: Stops = ask.stop or Stop(ask.options, ask.eos_ids, ask.decoder, room)
         # A text that ignores its end needn't be kept from it, and goes on behind it.
         self.ends = frozenset(() if ask.options.ignore_eos else ask.eos_ids)
-        self.warp = fast_warp(
+        self.warp = ask.warp or fast_warp(
             ask.options,
             target.vocab_size,
             self.ends,

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.extras import pip_command
 from forerun.models.plain_file import DAMAGED
 
 __all__ = ["UNSUPPORTED", "Facts"]
 
 UNSUPPORTED = (
     "Forerun's own engines run llama (with mistral), qwen2, qwen3 and smollm3 without such extras. "
-    "All else that transformers knows runs on it: pip install 'forerun[hf]', and a folder."
+    f"All else that transformers knows runs on it: {pip_command('forerun[hf]')}, and a folder."
 )
 _LARGEST_HEAD = 1 << 14
 

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,15 +40,20 @@ _LONGEST_CONFIG = 1 << 20
 
 
 def write_model_folder(
-    model: Model, layers: int, tensors: Mapping[str, NDArray[np.float32]], folder: Path
+    model: Model,
+    layers: int,
+    tensors: Mapping[str, NDArray[np.float32]],
+    folder: Path,
+    dtype: Literal["float16", "float32"] = "float16",
 ) -> None:
-    """Write the folder, in float16.
+    """Write the folder.
 
     Args:
         model: The target, whose embedding, head and tokenizer it has.
         layers: Its own.
         tensors: As training names them.
         folder: Made if it is not there.
+        dtype: What its numbers are kept in.
 
     Raises:
         OptionError: The target has something that this format can't say.
@@ -67,9 +72,10 @@ def write_model_folder(
     whole["model.embed_tokens.weight"] = model.file.tensor("token_embd.weight")
     if not model.architecture.is_tied:
         whole["lm_head.weight"] = model.file.tensor("output.weight")
-    halves = {name: np.ascontiguousarray(v, np.float16) for name, v in whole.items()}
+    kept = {name: np.ascontiguousarray(v, dtype) for name, v in whole.items()}
+    config |= {"torch_dtype": dtype}
     marked = {"format": "pt"}
-    written_whole(folder / "model.safetensors", lambda path: save_file(halves, path, marked))
+    written_whole(folder / "model.safetensors", lambda path: save_file(kept, path, marked))
     if not isinstance(model.file, GGUFFile):
         for name in _TOKENIZER_FILES:
             if (model.path / name).exists():

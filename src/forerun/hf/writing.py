@@ -1,0 +1,139 @@
+"""Writes the texts that `generate` of transformers has prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+from forerun.config import Generation
+from forerun.engine.request import Ask
+from forerun.errors import OptionError
+from forerun.events import Result, TokenEvent
+from forerun.hf.asked import Batch, check_asked, read_batch
+from forerun.hf.criteria import CriteriaStop
+from forerun.hf.processors import Processors, ProcessorWarp, of_one_text
+from forerun.hf.runner import Runner, runner_of
+
+__all__ = ["Wishes", "write"]
+
+
+class Wishes(NamedTuple):
+    """What is wished of drafts and chance; `forerun.hf.generate` says what each is."""
+
+    drafter: str
+    draft_length: int | str
+    draft_width: int | str
+    draft_model: Any
+    draft_layers: int | None
+    seed: int | None
+
+
+def write(
+    model: Any,
+    input_ids: torch.Tensor,
+    prepared: tuple[list[Any], list[Any], Any],
+    wishes: Wishes,
+    given: Mapping[str, Any],
+) -> Any:
+    """Write texts and return them as `generate` does.
+
+    Args:
+        model: The target.
+        input_ids: [texts, tokens] int64.
+        prepared: Processors, criteria and the configuration.
+        wishes: Of drafts and chance.
+        given: For the model's passes; and a streamer, an assistant model.
+
+    Raises:
+        OptionError: Something is asked for that can't be had with drafts.
+        UnsupportedModelError: The model can't be a target.
+        PromptError: A row holds nothing, or padding stands in its middle.
+    """
+    *_, config = prepared
+    config = config if config is not None else model.generation_config
+    runner = runner_of(model)
+    check_asked(config, given, len(input_ids))
+    batch = read_batch(input_ids, given)
+    with runner.lock:
+        asks = _asks(runner, batch, prepared[:2], config, wishes)
+        texts = _written(runner, asks, wishes, given.get("streamer"))
+    sequences = batch.continued(texts, config)
+    if config.return_dict_in_generate:
+        return GenerateDecoderOnlyOutput(sequences=sequences)
+    return sequences
+
+
+def _options(config: Any, wishes: Wishes) -> dict[str, Any]:
+    return {
+        "drafter": wishes.drafter,
+        "draft_length": wishes.draft_length,
+        "draft_width": wishes.draft_width,
+        "temperature": (config.temperature or 1.0) if config.do_sample else 0.0,
+    }
+
+
+def _seed() -> int:
+    """Return a seed as torch's generator, which the user may have seeded, draws one."""
+    return int(torch.randint(1 << 62, (1,)))
+
+
+def _asks(
+    runner: Runner,
+    batch: Batch,
+    prepared: tuple[list[Any], list[Any]],
+    config: Any,
+    wishes: Wishes,
+) -> list[Ask]:
+    """Return what is asked of the engine, a text each; equal prompts get samples of their own."""
+    processors, criteria = prepared
+    seed = _seed() if wishes.seed is None else wishes.seed
+    options = _options(config, wishes)
+    seen: dict[tuple[int, ...], int] = {}
+    asks = []
+    for row, prompt in enumerate(batch.prompts):
+        padded = batch.rows[row : row + 1]
+        stop = CriteriaStop(criteria, padded, config.max_length)
+        room = runner.target.context_length - len(prompt)
+        if stop.left > room:
+            what = f"A text of {len(prompt)} tokens shall grow by {stop.left}, and "
+            what += f"the model has positions for {runner.target.context_length}."
+            raise OptionError(what, f"Give max_new_tokens of at most {room}.")
+        given = Generation(max_tokens=max(stop.left, 1), **options)
+        warp = None
+        if processors:
+            own = Processors(of_one_text(processors, row, len(batch.prompts)), padded)
+            warp = ProcessorWarp(own, given, runner.target.vocab_size)
+        sample = seen.get(prompt, 0)
+        seen[prompt] = sample + 1
+        asks.append(
+            Ask(prompt, given, seed, stop.ends, _Silent(), sample=sample, warp=warp, stop=stop)
+        )
+    return asks
+
+
+def _written(
+    runner: Runner, asks: Sequence[Ask], wishes: Wishes, streamer: Any
+) -> list[tuple[int, ...]]:
+    """Write all texts and return their tokens; each is told to the streamer as it comes."""
+    found: dict[int, tuple[int, ...]] = {}
+    for event in runner.run(asks, wishes.draft_model, wishes.draft_layers):
+        if isinstance(event, Result):
+            found[event.request] = event.token_ids
+        elif isinstance(event, TokenEvent) and streamer is not None:
+            streamer.put(torch.tensor([event.token], device="cpu"))
+    if streamer is not None:
+        streamer.end()
+    return [found[request] for request in sorted(found)]
+
+
+class _Silent:
+    """Texts are told by their tokens."""
+
+    def push(self, token: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
