@@ -89,7 +89,8 @@ def main(
     prompts: Annotated[Path, typer.Option(help="In Spec-Bench's format.")],
     model: Annotated[str, typer.Option(help="A model's name or GGUF file.")] = "smollm2",
     drafters: Annotated[str, typer.Option(help="Joined by semicolons.")] = "none;lookup;auto",
-    count: Annotated[int, typer.Option(min=1, help="Prompts, spread over the file.")] = 60,
+    start: Annotated[int, typer.Option(min=0, help="Which prompt of the file is the first.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="Prompts.")] = 60,
     max_tokens: Annotated[int, typer.Option(min=2)] = 64,
     peer: Annotated[bool, typer.Option(help="Write with its prompt lookup, too.")] = True,
 ) -> None:
@@ -98,10 +99,10 @@ def main(
     network = _network(opened)
     lm = forerun.load(str(opened.path), network=network)
     ways = _ways(lm, network, drafters, max_tokens, peer)
-    given = read_prompts(str(prompts))
-    if count > len(given):
-        raise OptionError(f"count = {count}: the file has {len(given)}.", "Choose fewer.")
-    chosen = [given[i * len(given) // count] for i in range(count)]
+    given = list(read_prompts(str(prompts)))
+    chosen = given[start : start + count]
+    if not chosen:
+        raise OptionError(f"start = {start}: the file has {len(given)}.", "Choose an earlier one.")
     seconds, tokens = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
     gaps: dict[str, list[float]] = {name: [] for name in ways}
     with counting("Identity") as progress:

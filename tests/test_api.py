@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from forerun.errors import (
     StoreFileError,
     TemplateError,
     UsageError,
-    VocabularyError,
 )
 from forerun.events import RoundEvent
 from forerun.targets.protocol import Scores
@@ -257,13 +257,21 @@ def test_what_is_no_drafter_is_refused(lm: LanguageModel, drafter: str) -> None:
         lm.stream(PROMPT, drafter=drafter)
 
 
-def test_a_draft_model_of_another_vocabulary_is_refused(folder: Path) -> None:
-    """The draft model's tokens must be the target's, one by one."""
-    Tiny(layers=1).write(folder / "target.gguf")
-    Tiny(layers=1, vocab_size=280).write(folder / "other.gguf")
-    lm = forerun.load(str(folder / "target.gguf"), draft_model=str(folder / "other.gguf"))
-    with pytest.raises(VocabularyError, match=r"other\.gguf"):
-        lm.generate(PROMPT, drafter="model")
+@pytest.mark.filterwarnings("default:Draft model")
+def test_a_draft_model_of_another_tokenizer_drafts_text(folder: Path) -> None:
+    """The text is plain decoding's, some of its drafts hold, and it is said once."""
+    path = str(Tiny(layers=1).write(folder / "target.gguf"))
+    other = str(Tiny(layers=1, vocab_size=280).write(folder / "other.gguf"))
+    plain = forerun.load(path).generate(PROMPT, drafter="none", max_tokens=12, ignore_eos=True)
+    lm = forerun.load(path, draft_model=other)
+    how = {"drafter": "model", "draft_length": 3, "max_tokens": 12, "ignore_eos": True}
+    with pytest.warns(UserWarning, match="another tokenizer"):
+        assert lm.generate(PROMPT, **how).token_ids == plain.token_ids
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = lm.generate_batch([PROMPT, "Another one."], **how)
+    assert results[0].token_ids == plain.token_ids
+    assert results[0].stats.drafted > 0
 
 
 def test_a_draft_model_can_be_named_and_cut(folder: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -27,6 +28,7 @@ from forerun.control.cost_cache import cost_key, remembered_costs
 from forerun.drafters.corpus import Corpus, read_corpus
 from forerun.drafters.own import checked
 from forerun.drafters.protocol import Drafter
+from forerun.drafters.retold import Border
 from forerun.drafters.store import Store
 from forerun.drafters.store_file import check_place, load_store, save_store
 from forerun.drafters.table import DRAFTERS, OF_HEAD, DrafterKit, drafter_names, make_drafter
@@ -38,7 +40,6 @@ from forerun.errors import (
     PromptError,
     TemplateError,
     UsageError,
-    VocabularyError,
 )
 from forerun.events import Event, LoadProgress, Result, Stats, TokenEvent
 from forerun.fork_lock import fork_lock
@@ -123,6 +124,7 @@ class LanguageModel:
         self._store = Store(self.loading.store_tokens)
         self.corpus = self._fill_store(progress)
         self._draft_target: Target | None = None
+        self._border: Border | None = None  # once the draft model is open, if it cuts otherwise
         kv_bits = self.loading.kv_bits
         self._heads = HeadsAtHand(
             model,
@@ -399,6 +401,7 @@ class LanguageModel:
                 target=self.target,
                 draft_layers=self.loading.draft_layers,
                 store=self._store if self.loading.store_tokens else None,
+                border=lambda: self._border,
                 head_kind=head_kind,
                 open_head=self._heads.head,
                 open_readout=self._heads.readout,
@@ -449,10 +452,7 @@ class LanguageModel:
         foreign = self.loading.target in ("auto", "transformers")
         model = load_model(named, layers=layers, weights=weights, foreign=foreign)
         if model.tokenizer.fingerprint != self.model.tokenizer.fingerprint:
-            raise VocabularyError(
-                f"Draft model {named!r} has another vocabulary than {self.model.name!r}.",
-                "Choose a draft model with the same tokenizer.",
-            )
+            self._border = self._border_to(model)
         # A shorter one's drafts end where its context does; decoding goes on.
         context = min(self.target.context_length, model.architecture.context_length)
         opened = self._open_target(model, context).target
@@ -460,6 +460,19 @@ class LanguageModel:
             what = f"Of {named!r} and {self.model.name!r} one has an encoder, the other has none."
             raise OptionError(what, "Choose a draft model of the target's kind.")
         return opened
+
+    def _border_to(self, draft: Model) -> Border:
+        """Return both tokenizers, and say once that drafts are told as text."""
+        what = f"Draft model {draft.name} has another tokenizer than {self.model.name}: "
+        warnings.warn(what + "drafts pass as text, and fewer of them hold.", stacklevel=2)
+        own, other = self.model.tokenizer, draft.tokenizer
+        return Border(
+            tell=lambda tokens: own.decode(tokens, special=True),
+            read=lambda text: other.encode(text, special=True),
+            retell=lambda tokens: other.decode(tokens, special=True),
+            write=lambda text: own.encode(text, special=True, bos=False),
+            ends=frozenset(other.eos_ids),
+        )
 
     def _target_on(self, network: Any) -> OpenedTarget:
         """Return a target of the user's own network; what would place another one is refused."""

@@ -18,7 +18,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "explain" / "transformers.md"
 def test_the_example_of_a_pipeline_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As it stands; its own assertion compares with the pipeline without Forerun."""
+    """As it stands: it asserts the pipeline's own text. Its folder drafts for the same network."""
+    import torch
+
     from forerun import hf
 
     folder = tmp_path / "model"
@@ -31,4 +33,10 @@ def test_the_example_of_a_pipeline_runs(
     monkeypatch.chdir(tmp_path)
     exec(example, {})
     assert capsys.readouterr().out.startswith("one two three")
+    ids = torch.tensor([[5, 6, 7, 5, 6]])
+    how = {"max_new_tokens": 9, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    text = network.generate(
+        ids, custom_generate=hf.generate, drafter="model", draft_model=folder, **how
+    )
+    assert text.tolist() == network.generate(ids, **how).tolist()
     hf.forget()

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from forerun.core.tree import Draft
 from forerun.drafters.comb import Comb, grow_together
-from forerun.drafters.protocol import DraftRequest, Outcome
+from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
+from forerun.drafters.retold import Retold
 from forerun.drafters.table import DrafterKit
 from forerun.errors import EngineError, VocabularyError
 from forerun.targets.protocol import Row, Target
 
-__all__ = ["Model"]
+__all__ = ["Model", "open_model"]
 
 
 @dataclass(slots=True)
@@ -142,6 +143,16 @@ class Model:
         if sequence not in self._twins:
             raise EngineError(f"Drafter model does not follow text {sequence}.")
         return self._twins[sequence]
+
+
+def open_model(kit: DrafterKit) -> Drafter:
+    """Return the drafter behind a draft model: by its tokens, or by text where they are others.
+
+    Raises:
+        VocabularyError: The draft model has another number of tokens than the target.
+    """
+    model, border = kit.open_draft_model(), kit.border()
+    return Model(kit) if border is None else Retold(model, border)
 
 
 def _unseen(comb: Comb, seen: int) -> list[int]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from forerun.drafters.first import First
 from forerun.drafters.mix import Mix
 from forerun.drafters.protocol import Drafter, Guesser
+from forerun.drafters.retold import Border
 from forerun.drafters.store import Store
 from forerun.errors import OptionError
 from forerun.models.head_shapes import EAGLE, EXIT, MEDUSA
@@ -29,7 +30,7 @@ DRAFTERS: dict[str, str] = {
     "recycle": "forerun.drafters.recycle:Recycle",
     "prediction": "forerun.drafters.prediction:Prediction",
     "bigram": "forerun.drafters.bigram:Bigram",
-    "model": "forerun.drafters.model:Model",
+    "model": "forerun.drafters.model:open_model",
     "early_exit": "forerun.drafters.early_exit:EarlyExit",
     "eagle": "forerun.drafters.eagle:Eagle",
     "medusa": "forerun.drafters.medusa:Medusa",
@@ -67,6 +68,7 @@ class DrafterKit:
         open_head: Returns the head behind drafter `eagle`; may raise.
         open_readout: Returns the one of a kind, `medusa` or `exit`; may raise.
         store: Where drafters keep what outlives a text; None keeps nothing.
+        border: Where the draft model has a tokenizer of its own: both, once it is open.
     """
 
     vocab_size: int
@@ -79,6 +81,7 @@ class DrafterKit:
     open_head: Callable[[], Head] = _no_head
     open_readout: Callable[[str], Readout] = _no_readout
     store: Store | None = None
+    border: Callable[[], Border | None] = lambda: None
 
 
 def make_drafter(

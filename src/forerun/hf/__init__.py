@@ -54,7 +54,8 @@ def generate(
         drafter: A name, several joined by commas, "auto" or "none".
         draft_length: Tokens drafted, or "auto".
         draft_width: Children of a token in a draft tree, or "auto".
-        draft_model: For drafter `model`: a causal language model with the target's vocabulary.
+        draft_model: For drafter `model`: a causal language model with the target's vocabulary, or
+            its folder.
         draft_layers: For drafter `early_exit`: how many of the target's layers.
         seed: Of what is drawn; by default torch's own generator gives one, so that
             `torch.manual_seed` and `transformers.set_seed` hold.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,8 +16,10 @@ from forerun.engine.request import Ask
 from forerun.engine.scheduler import Scheduler
 from forerun.errors import OptionError, UnsupportedModelError
 from forerun.events import Event
+from forerun.models.model import load_model
 from forerun.targets.protocol import Target
 from forerun.targets.transformers import TransformersTarget
+from forerun.targets.transformers_load import Placing, open_transformers
 
 __all__ = ["Runner", "forget", "runner_of"]
 
@@ -45,7 +48,7 @@ class Runner:
         self._control = Control(self.target)
         self._store = Store(Loading().store_tokens)
         self._drafters: dict[tuple[Any, ...], Drafter | None] = {}
-        self._draft_targets: dict[int, tuple[Any, Target]] = {}
+        self._draft_targets: dict[int | str, tuple[Any, Target]] = {}
 
     def run(
         self, asks: Sequence[Ask], draft_model: Any = None, draft_layers: int | None = None
@@ -65,7 +68,9 @@ class Runner:
         return scheduler.run(asks)
 
     def _drafter(self, spec: str, draft_model: Any, draft_layers: int | None) -> Drafter | None:
-        key = (*drafter_names(spec), None if draft_model is None else id(draft_model), draft_layers)
+        is_named = isinstance(draft_model, str | os.PathLike)
+        who = os.fspath(draft_model) if is_named else id(draft_model)
+        key = (*drafter_names(spec), who, draft_layers)
         if key not in self._drafters:
             kit = DrafterKit(
                 vocab_size=self.target.vocab_size,
@@ -80,10 +85,19 @@ class Runner:
     def _draft_target(self, model: Any) -> Target:
         if model is None:
             what = "Drafter 'model' needs a draft model, and there is none."
-            raise OptionError(what, "Give draft_model=, a causal language model.")
-        if id(model) not in self._draft_targets:
-            self._draft_targets[id(model)] = model, TransformersTarget(model)
-        return self._draft_targets[id(model)][1]
+            raise OptionError(what, "Give draft_model=, a causal language model or its folder.")
+        is_folder = isinstance(model, str | os.PathLike)
+        key = os.path.abspath(model) if is_folder else id(model)
+        if key not in self._draft_targets:
+            opened = self._from(key) if isinstance(key, str) else TransformersTarget(model)
+            self._draft_targets[key] = model, opened
+        return self._draft_targets[key][1]
+
+    def _from(self, folder: str) -> Target:
+        """Return a draft model from its folder, beside the target and in its type."""
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        placing = Placing(str(self.model.device), dtype)
+        return open_transformers(load_model(folder, foreign=True), placing=placing)
 
 
 _LAST: list[Runner] = []
