@@ -12,11 +12,13 @@ Example:
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
 from forerun.errors import CapabilityError
 from forerun.extras import pip_command
+from forerun.hf.wishes import Wishes
 
 if TYPE_CHECKING:
     import torch
@@ -30,14 +32,7 @@ def generate(
     logits_processor: Any = None,
     stopping_criteria: Any = None,
     generation_config: Any = None,
-    *,
-    drafter: str = "auto",
-    draft_length: int | str = "auto",
-    draft_width: int | str = "auto",
-    draft_model: Any = None,
-    draft_layers: int | None = None,
-    seed: int | None = None,
-    **model_kwargs: Any,
+    **options: Any,
 ) -> Any:
     """Write texts with drafts; for option `custom_generate` of a model's `generate`.
 
@@ -59,7 +54,7 @@ def generate(
         draft_layers: For drafter `early_exit`: how many of the target's layers.
         seed: Of what is drawn; by default torch's own generator gives one, so that
             `torch.manual_seed` and `transformers.set_seed` hold.
-        model_kwargs: What transformers has prepared for the model's passes.
+        options: Those above from `drafter` on, and what transformers has prepared for passes.
 
     Returns:
         What `generate` returns: [texts, tokens] int64, or with `return_dict_in_generate` an output
@@ -71,14 +66,29 @@ def generate(
         PromptError: A row holds nothing, or padding stands in its middle.
     """
     unheard = _dropped(sys._getframe(1))
-    writing = _part("forerun.hf.writing")
-    return writing.write(
-        model,
-        input_ids,
-        (list(logits_processor or ()), list(stopping_criteria or ()), generation_config),
-        writing.Wishes(drafter, draft_length, draft_width, draft_model, draft_layers, seed),
-        {**unheard, **model_kwargs},
-    )
+    wishes = Wishes(**{name: options.pop(name) for name in Wishes._fields if name in options})
+    prepared = list(logits_processor or ()), list(stopping_criteria or ()), generation_config
+    write = _part("forerun.hf.writing").write
+    return write(model, input_ids, prepared, wishes, {**unheard, **options})
+
+
+def _signature() -> inspect.Signature:
+    """Return the signature by which transformers knows which of its arguments are for us."""
+    kinds, kept = inspect.Parameter, dict(inspect.signature(generate).parameters)
+    last = kept.pop("options")
+    own = [
+        kinds(
+            name,
+            kinds.KEYWORD_ONLY,
+            default=Wishes._field_defaults[name],
+            annotation=Wishes.__annotations__[name].__forward_arg__,
+        )
+        for name in Wishes._fields
+    ]
+    return inspect.Signature([*kept.values(), *own, last], return_annotation="Any")
+
+
+generate.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 def forget() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput
@@ -16,19 +16,9 @@ from forerun.hf.asked import Batch, check_asked, read_batch
 from forerun.hf.criteria import CriteriaStop
 from forerun.hf.processors import Processors, ProcessorWarp, of_one_text
 from forerun.hf.runner import Runner, runner_of
+from forerun.hf.wishes import Wishes
 
-__all__ = ["Wishes", "write"]
-
-
-class Wishes(NamedTuple):
-    """What is wished of drafts and chance; `forerun.hf.generate` says what each is."""
-
-    drafter: str
-    draft_length: int | str
-    draft_width: int | str
-    draft_model: Any
-    draft_layers: int | None
-    seed: int | None
+__all__ = ["write"]
 
 
 def write(
