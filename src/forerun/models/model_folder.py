@@ -70,7 +70,10 @@ def read_folder(path: Path, weights: Weights = "auto", *, foreign: bool = False)
     texts = _TokenTexts(path, config)
     if not os.path.exists(path / "tokenizer.json"):
         what = f"{path} has no tokenizer.json."
-        raise TokenizerError(what, "save_pretrained of transformers' tokenizers writes one.")
+        remedy = "save_pretrained of transformers' tokenizers writes one."
+        if os.path.exists(path / "source.spm"):  # Marian's, which has no such form
+            remedy = "Its source.spm is not read: make a tokenizer.json of it, or run it elsewhere."
+        raise TokenizerError(what, remedy)
     tokenizer = FolderTokenizer(
         read_text(path / "tokenizer.json", _MAX_TOKENIZER),
         vocab_size=architecture.vocab_size,
