@@ -7,9 +7,9 @@ Example:
     for token in lm.stream("And one about the moon.", temperature=0.8, seed=7):
         print(token.text, end="", flush=True)
 
-`load` gives a `LanguageModel`: `generate`, `generate_batch`, `stream`. What they take is
-`Generation`, what `load` takes is `Loading`; `Result` and `TokenEvent` are what comes back. All
-that goes wrong on purpose is a `ForerunError`.
+`load` gives a `LanguageModel`: `generate`, `generate_batch`, `stream`, and `beam_search`. What they
+take is `Generation`, what `load` takes is `Loading`; `Result`, `TokenEvent` and `BeamResult` are
+what comes back. All that goes wrong on purpose is a `ForerunError`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from forerun.api import LanguageModel, Stream, load
     from forerun.config import Generation, Loading
     from forerun.errors import ForerunError
-    from forerun.events import Result, RoundEvent, Stats, TokenEvent
+    from forerun.events import BeamResult, Result, RoundEvent, Stats, TokenEvent
 
 __all__ = [
+    "BeamResult",
     "ForerunError",
     "Generation",
     "LanguageModel",
@@ -43,7 +44,7 @@ _HOMES = {
     "forerun.api": ("LanguageModel", "Stream", "load"),
     "forerun.config": ("Generation", "Loading"),
     "forerun.errors": ("ForerunError",),
-    "forerun.events": ("Result", "RoundEvent", "Stats", "TokenEvent"),
+    "forerun.events": ("BeamResult", "Result", "RoundEvent", "Stats", "TokenEvent"),
 }
 
 
@@ -55,7 +56,7 @@ def __getattr__(name: str) -> object:
         if name in names:
             return getattr(importlib.import_module(home), name)
     hint = ""
-    if name in ("generate", "generate_batch", "stream"):
+    if name in ("generate", "generate_batch", "stream", "beam_search"):
         hint = f"; a loaded model has: forerun.load(...).{name}(...)"
     raise AttributeError(f"module 'forerun' has no attribute {name!r}{hint}")
 

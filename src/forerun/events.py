@@ -338,11 +338,6 @@ class BeamResult:
     stats: BeamStats
     target: str = ""
 
-    @property
-    def text(self) -> str:
-        """The best beam's text."""
-        return self.beams[0].text
-
     def as_json(self) -> Mapping[str, Any]:
         """Return the record as one JSON object."""
         beams = [asdict(beam) for beam in self.beams]

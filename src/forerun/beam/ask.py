@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from forerun.core.beams import BeamRule
-from forerun.core.warp import Warp
+import numpy as np
 
-__all__ = ["BeamAsk", "stays_ahead"]
+from forerun.config import BeamGeneration
+from forerun.core.beams import BeamRule, EarlyStopping
+from forerun.core.warp import Warp
+from forerun.errors import OptionError, PromptError
+from forerun.native import fast_warp
+from forerun.printable import counted
+from forerun.targets.checks import check_prompt
+from forerun.targets.protocol import Target
+
+__all__ = ["BeamAsk", "ask_for_beams", "stays_ahead"]
+
+_STOPPING: dict[str, EarlyStopping] = {"false": False, "true": True, "never": "never"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,7 @@ class BeamAsk:
         width: Texts of a level, over beams; None is what pays.
         tenant: Whose text it is, for drafters.
         prediction: The output that is expected, for drafters.
+        limited_by: What the rule's limit is: "max_tokens" or "context".
     """
 
     prompt: tuple[int, ...]
@@ -32,6 +43,74 @@ class BeamAsk:
     width: int | None = None
     tenant: str = ""
     prediction: tuple[int, ...] = ()
+    limited_by: str = "max_tokens"
+
+
+def ask_for_beams(
+    target: Target,
+    prompt: tuple[int, ...],
+    options: BeamGeneration,
+    eos_ids: Collection[int],
+    prediction: tuple[int, ...] = (),
+) -> BeamAsk:
+    """Return what the options ask of a target; what can't be is refused here.
+
+    Args:
+        target: Whose beams are searched for.
+        prompt: Tokens.
+        options: With a number of beams.
+        eos_ids: Tokens that end a text.
+        prediction: The output that is expected, for drafters.
+
+    Raises:
+        PromptError: The prompt is empty, fills the context or holds an unknown token.
+        OptionError: There are fewer tokens to go on with than beams.
+    """
+    if not prompt:
+        raise PromptError("The prompt is empty.", "Give at least one token.")
+    room = target.context_length - len(prompt)
+    if room < 1:
+        size = counted(len(prompt), "token")
+        raise PromptError(
+            f"The prompt has {size}, the context {target.context_length}.",
+            "Shorten the prompt, so that at least one token can follow.",
+        )
+    check_prompt(prompt, None, target.vocab_size, target.context_length)
+    ends = frozenset(() if options.ignore_eos else eos_ids)
+    least, threads = options.min_tokens, target.capabilities.threads
+    warp = fast_warp(options, target.vocab_size, ends, least, threads)
+    beams = options.beams or 1
+    _check_enough(warp, prompt, ends, beams)
+    return BeamAsk(
+        prompt=prompt,
+        rule=BeamRule(
+            beams=beams,
+            ends=frozenset(token for token in ends if 0 <= token < target.vocab_size),
+            limit=min(options.max_tokens, room),
+            length_penalty=options.length_penalty,
+            early_stopping=_STOPPING[options.early_stopping],
+        ),
+        warp=warp,
+        depth=None if options.draft_length == "auto" else options.draft_length,
+        width=None if options.draft_width == "auto" else options.draft_width,
+        tenant=options.tenant,
+        prediction=prediction,
+        limited_by="max_tokens" if options.max_tokens <= room else "context",
+    )
+
+
+def _check_enough(warp: Warp, prompt: tuple[int, ...], ends: Collection[int], beams: int) -> None:
+    """Check that as many beams can go on after the first token, and so after each."""
+    zeros = np.zeros(warp.vocab_size, np.float32)
+    may_follow = warp.weigh(zeros, warp.start(prompt)) > -np.inf
+    may_follow[[token for token in ends if 0 <= token < warp.vocab_size]] = False
+    count = int(may_follow.sum())
+    if count < beams:
+        raise OptionError(
+            f"beams = {beams}: {counted(count, 'token')} may be written that "
+            f"{'does' if count == 1 else 'do'} not end the text.",
+            "Search with fewer beams, or allow more tokens.",
+        )
 
 
 def stays_ahead(drafters: Collection[str]) -> bool:

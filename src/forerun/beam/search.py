@@ -23,6 +23,7 @@ from forerun.beam.tree import TextNode, path
 from forerun.config import LARGEST_DRAFT
 from forerun.core.beams import Candidate, Finished, Pool, only_falls
 from forerun.drafters.protocol import Drafter
+from forerun.errors import NotEnoughMemoryError
 from forerun.events import BeamStats
 from forerun.targets.checks import PREFILL_ROWS, Watch, read_prompt
 from forerun.targets.protocol import Target
@@ -144,7 +145,11 @@ class BeamSearch:
         drafted = [node for node in self._drafted(shape, levels) if node.row is None]
         for node in drafted:
             wanted[node.at(depth)].append(node)
-        done = self._stems.score(wanted, self._layers)
+        try:
+            done = self._stems.score(wanted, self._layers)
+        except NotEnoughMemoryError as error:
+            way_out = "Search with fewer beams, or lower draft_length or draft_width."
+            raise NotEnoughMemoryError(error.what, way_out) from error
         self.stats.drafted += len(drafted)
         self.stats.passes += 1
         self.stats.weight_bytes += self._target.weight_bytes

@@ -55,7 +55,8 @@ class ShapeChoice:
         seconds: Callable[[int], Sequence[float]],
     ) -> None:
         self._beams, self._depth, self._seconds = beams, depth, seconds
-        factors = _WIDTHS if width is None else (float(width),)
+        is_free = depth is None and width is None
+        factors = _WIDTHS if is_free else (float(width or 1),)
         self._widths = [max(1, round(factor * beams)) for factor in factors]
         self._hits = [[_HOPE] * len(factors) for _ in range(DEEPEST)]
         self._price = 0.0  # seconds that a level of guesses takes

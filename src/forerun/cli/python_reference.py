@@ -21,6 +21,7 @@ _ELSEWHERE = {
     "RoundEvent": "events.md#roundevent",
     "Stats": "events.md#stats",
     "TokenEvent": "events.md#tokenevent",
+    "BeamResult": "events.md#beamresult",
     "ForerunError": "errors.md",
 }
 """Names that have tables of their own."""

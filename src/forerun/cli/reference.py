@@ -24,7 +24,7 @@ from forerun import errors, events
 from forerun.cli.main import app
 from forerun.cli.options import default_of, flag_of, group_of, metavar_of, variable_of
 from forerun.cli.python_reference import python_page
-from forerun.config import Generation, Loading, Options, Racing, Timing
+from forerun.config import Beaming, Generation, Loading, Options, Racing, Timing
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, DRAFTERS
 from forerun.train.options import Capturing, HeadLearning, Hours, ModelLearning
@@ -34,7 +34,7 @@ __all__ = ["FOLDER", "pages", "write"]
 FOLDER = Path("docs/reference")
 _GENERATED = "<!-- Written by `make docs` from the code; change it there. -->"
 _LEARNING = (Hours, Capturing, HeadLearning, ModelLearning)
-_GROUPS = (Loading, Generation, Timing, Racing, *_LEARNING)
+_GROUPS = (Loading, Generation, Beaming, Timing, Racing, *_LEARNING)
 _BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
 
 
@@ -66,6 +66,7 @@ def _options() -> Iterator[str]:
     yield "numbers joined by commas; a variable holds what one flag would."
     uses: tuple[tuple[type[Options], str], ...] = ((Loading, "In Python: `forerun.load(...)`."),)
     uses += ((Generation, "In Python: `generate`, `stream`."),)
+    uses += ((Beaming, "In Python: `beam_search`, beside most of those above."),)
     uses += tuple((options, "") for options in (Timing, Racing, *_LEARNING))
     shown: set[str] = set()  # what several have in common is shown once
     for options, use in uses:
@@ -174,6 +175,9 @@ def _events() -> Iterator[str]:
         events.TokenEvent,
         events.Result,
         events.Stats,
+        events.BeamResult,
+        events.Beam,
+        events.BeamStats,
     ):
         said = _attributes(record)
         yield from ("", f"## {record.__name__}", "", _summary(record), "")
