@@ -7,6 +7,7 @@ import json
 import pytest
 
 from forerun.audit import Certificate, run_audit
+from forerun.audit.beams import BeamsReport
 from forerun.audit.identity import FILTERS, TEMPERATURES, IdentityReport
 from forerun.audit.laws import Finding
 from forerun.audit.mutant_table import MUTANTS
@@ -63,6 +64,7 @@ def test_a_clean_certificate_is_ok() -> None:
         ("sampler", [SamplerFinding("seeds", 9, Power(0.1), 0.2, 0.05, "too often")]),
         ("toys", IdentityReport(mismatches=["position 3"])),
         ("random", IdentityReport(mismatches=["position 2"])),
+        ("beams", BeamsReport(problems=["beam 1 is another"])),
         ("real", IdentityReport(idle=["drafter lookup"])),
         ("control", "laws: off"),
         ("rows", RowsReport(mismatches=[Mismatch("a model", 7, "avx2", 2, 16, "logits differ")])),

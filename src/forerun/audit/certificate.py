@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from forerun.audit.beams import BeamsReport
 from forerun.audit.identity import IdentityReport
 from forerun.audit.laws import TOLERANCE, Finding
 from forerun.audit.mutants import MutantFinding
@@ -40,6 +41,7 @@ class Certificate:
         match_problems: Paths that differ.
         sampler: The statistical tests.
         toys: Identity on toys.
+        beams: Beam search on toys.
         random: Identity on random models of the native target.
         real: Identity on the model.
         rows: Row-exactness on the native target.
@@ -58,6 +60,7 @@ class Certificate:
     match_problems: list[str] = field(default_factory=list)
     sampler: list[SamplerFinding] = field(default_factory=list)
     toys: IdentityReport = field(default_factory=IdentityReport)
+    beams: BeamsReport = field(default_factory=BeamsReport)
     random: IdentityReport = field(default_factory=IdentityReport)
     real: IdentityReport = field(default_factory=IdentityReport)
     rows: RowsReport = field(default_factory=RowsReport)
@@ -73,7 +76,7 @@ class Certificate:
         sampler = [f"{f.name}: {f.problem}" for f in self.sampler if f.problem]
         escaped = [f"nothing catches: {m.mutant.name}" for m in self.mutants if not m.caught_by]
         control = [f"without any mutant: {self.control}"] if self.control else []
-        texts = self.identity.problems + self.rows.problems
+        texts = self.identity.problems + self.beams.problems + self.rows.problems
         return self.basics + laws + self.match_problems + sampler + texts + control + escaped
 
     @property
@@ -122,6 +125,12 @@ class Certificate:
             },
             "sampler": {"tests": [finding.as_json() for finding in self.sampler]},
             "identity": self._identity_as_json(),
+            "beams": {
+                "searches": self.beams.searches,
+                "steps": self.beams.steps,
+                "passes": self.beams.passes,
+                "mismatches": len(self.beams.problems),
+            },
             "rows": self.rows.as_json(),
             "mutants": {
                 "caught": self.caught,
@@ -176,6 +185,13 @@ class Certificate:
                 yield self._identity(where, report)
         if self.model is not None and self.real.cells:
             yield self._identity(self.model, self.real)
+        if self.beams.searches:
+            beams = self.beams
+            yield (
+                f"Beams. {beams.searches} searches on toys with every drafter, {beams.steps:,} "
+                f"steps in {beams.passes:,} passes: {len(beams.problems)} find other beams than "
+                "plain beam search, or other bits of a score."
+            )
         if self.rows.cases:
             yield self._rows()
         if self.mutants or not self.left:

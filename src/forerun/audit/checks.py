@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from forerun.audit.beams import beam_problems
 from forerun.audit.coins import coin_problems
 from forerun.audit.grid import short_law_cases
 from forerun.audit.identity import Cell, compare
@@ -75,6 +76,7 @@ CHECKS: dict[str, Callable[[], Iterator[str]]] = {
     "endings": ending_problems,
     "sampler": sampler_problems,
     "rows": row_problems,
+    "beams": beam_problems,
 }
 """Each yields what is wrong, in words."""
 

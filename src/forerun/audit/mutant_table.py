@@ -13,6 +13,7 @@ _WARP = "forerun.core.warp:"
 _RULES = "forerun.core.rules."
 _ROUND = "forerun.engine.round:"
 _CHOOSE = "forerun.drafters.choose:"
+_BEAM_RULE = "forerun.core.beams:BeamRule."
 
 _CHANCE = (
     Mutant(
@@ -289,4 +290,41 @@ _ROUNDS = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = _CHANCE + _PROPOSALS + _VERDICTS + _WARPS + _ROUNDS + ROW_MUTANTS
+_BEAMS = (
+    Mutant(
+        "a step without a row that it needs",
+        "a beam that nobody scored has no candidates, and drops out unseen",
+        _BEAM_RULE + "step_if_known",
+        "return step if is_settled else None",
+        "return step",
+        "beams",
+    ),
+    Mutant(
+        "equal scores in the order of tokens",
+        "a top-k over beams and vocabulary promises no order among equals",
+        _BEAM_RULE + "step",
+        "-each.score)",
+        "(-each.score, each.token))",
+        "beams",
+    ),
+    Mutant(
+        "a finished text runs on",
+        "an end token that takes a running beam's place",
+        _BEAM_RULE + "step",
+        "if each.token not in self.ends]",
+        "]",
+        "beams",
+    ),
+    Mutant(
+        "a beam's keys and values end one row early",
+        "a sequence that is one token behind its beam",
+        "forerun.beam.stems:Stems._commit",
+        "commit(stem.name, rows)",
+        "commit(stem.name, rows[:-1])",
+        "beams",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    _CHANCE + _PROPOSALS + _VERDICTS + _WARPS + _ROUNDS + _BEAMS + ROW_MUTANTS
+)

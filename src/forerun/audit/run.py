@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
+from forerun.audit.beams import beam_cases, check_beams
 from forerun.audit.certificate import Certificate
 from forerun.audit.checks import first_problem
 from forerun.audit.coins import coin_problems, twin_problems
@@ -107,6 +108,7 @@ def _parts(
     yield "match over all noise", 20 if thorough else 5, partial(_match, thorough)
     yield "the plain sampler", 30 if thorough else 10, partial(_sampler, 0.02 if thorough else 0.04)
     yield "identity on toys", 60 if thorough else 5, partial(_toys, thorough)
+    yield "beams", 20 if thorough else 2, partial(_beams, thorough)
     if is_there():
         yield "identity on random models", 80 if thorough else 3, partial(_random_models, thorough)
     if model is not None:
@@ -166,6 +168,13 @@ def _toys(thorough: bool, certificate: Certificate, tick: Tick) -> None:
             tick((i + share) / len(stages))
 
         certificate.toys.add(compare(stage, cells, inner))
+
+
+def _beams(thorough: bool, certificate: Certificate, tick: Tick) -> None:
+    cases = beam_cases(range(20 if thorough else 2))
+    for i, case in enumerate(cases):
+        tick(i / len(cases))
+        check_beams(case, certificate.beams)
 
 
 def _random_models(thorough: bool, certificate: Certificate, tick: Tick) -> None:
