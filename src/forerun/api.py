@@ -357,7 +357,7 @@ class LanguageModel:
             self._leave_to_parent()
             self._cancel_unheard()
             drafter = self._drafter(options.drafter)
-            names = drafter_names(options.drafter, self._own_drafters, head_kind=self._heads.kind)
+            names = self._drafter_names(options.drafter)
             return BeamSearch(
                 self.target,
                 ask,
@@ -443,9 +443,13 @@ class LanguageModel:
             raise TemplateError(what, "Give the prompt as raw text (`--raw`).")
         return tokens
 
+    def _drafter_names(self, spec: str) -> tuple[str, ...]:
+        head_kind = self._heads.kind if spec.strip() == "auto" else ""
+        return drafter_names(spec, self._own_drafters, head_kind=head_kind)
+
     def _drafter(self, spec: str) -> Drafter | None:
         head_kind = self._heads.kind if spec.strip() == "auto" else ""
-        names = drafter_names(spec, self._own_drafters, head_kind=head_kind)
+        names = self._drafter_names(spec)
         self._check_head_is_read(names)
         if names not in self._drafters:
             script = self.loading.script
