@@ -101,13 +101,13 @@ def check_beams(case: BeamCase, report: BeamsReport) -> None:
 
 
 def beam_problems() -> Iterator[str]:
-    """Try a few searches, and the definition."""
+    """Try the definition, and a few searches."""
+    yield from _order_problems()
+    yield from _enumeration_problems()
     report = BeamsReport()
     for case in beam_cases((1,)):
         check_beams(case, report)
         yield from report.problems
-    yield from _order_problems()
-    yield from _enumeration_problems()
 
 
 def _search(target: ToyTarget, ask: BeamAsk, spec: str) -> BeamSearch:
