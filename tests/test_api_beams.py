@@ -117,7 +117,7 @@ def test_a_prompt_that_leaves_nothing_to_search_is_refused(
 
 def test_options_of_beams_alone_ask_for_beams() -> None:
     """What is for beam search is not silently ignored elsewhere."""
-    from forerun.config import Beaming
+    from forerun.beam.options import Beaming
 
     for given in ({"length_penalty": 0.5}, {"early_stopping": True}, {"beams_returned": 1}):
         with pytest.raises(OptionError, match="is for beam search; give beams"):

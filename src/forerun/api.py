@@ -14,7 +14,6 @@ import secrets
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
 from numbers import Integral
 from typing import Any, Never
 from weakref import WeakValueDictionary
@@ -22,10 +21,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.beam.ask import BeamAsk, ask_for_beams, stays_ahead
-from forerun.beam.result import beam_result
-from forerun.beam.search import BeamSearch
-from forerun.config import BeamGeneration, Generation, Loading
+from forerun.beam.options import BeamGeneration
+from forerun.beam.searches import Searches
+from forerun.config import Generation, Loading
 from forerun.control.control import Control
 from forerun.control.cost import CostCurve, measure
 from forerun.control.cost_cache import cost_key, remembered_costs
@@ -143,8 +141,9 @@ class LanguageModel:
         self._scheduler = Scheduler(self.target, self._drafter, control=control)
         # Weak, so that a stream nobody holds any more costs nothing to keep hearing.
         self._listeners: WeakValueDictionary[int, Stream] = WeakValueDictionary()
-        self._beam_names = count(-1, -1)  # what drafters call beams: texts have names from 0
         self._lock = fork_lock(0)
+        drafting = self._drafter, lambda: control.curve
+        self._searches = Searches(self.target, model.tokenizer, *drafting, self._lock)
         self._process = os.getpid()
 
     @property
@@ -317,55 +316,19 @@ class LanguageModel:
         return stream
 
     def beam_search(self, prompt: Prompt, *, beams: int = 4, **options: Any) -> BeamResult:
-        """Search for likely texts, as plain beam search finds them, in fewer passes.
-
-        The beams are those of transformers' beam search: `forerun.core.beams` says what they are.
-        A drafter changes what the search costs, and nothing of what it finds. Other texts that
-        grow at the same time get their turns between two passes of the search.
+        """Search for likely texts; a drafter changes what that costs, not what is found.
 
         Args:
             prompt: Text, token ids or chat messages.
             beams: How many texts go on after each token.
-            options: The rest of `forerun.config.BeamGeneration`: max_tokens, length_penalty,
-                early_stopping, beams_returned, drafter, draft_length, banned_tokens, ... A level
-                of the draft has as many texts as there are beams, times draft_width.
+            options: The rest of `forerun.beam.options.BeamGeneration`: length_penalty, drafter, ...
 
         Raises:
-            UsageError: Prompt and options do not go together, or are out of range.
-            TemplateError: The chat template is missing or fails on the messages.
-            StartError: The drafter can't be opened, or there is too little memory for so many rows.
+            ForerunError: As `stream`.
         """
         asked = BeamGeneration.make(beams=beams, **options)
         tokens = self.tokens_of(prompt, raw=asked.raw)
-        eos_ids, expected = self.model.tokenizer.eos_ids, self._expected(asked.prediction)
-        ask = ask_for_beams(self.target, tokens, asked, eos_ids, expected)
-        search = self._begin_search(ask, asked)
-        try:
-            while not search.is_over:
-                with self._lock:
-                    search.advance()
-        finally:
-            with self._lock:
-                search.close()
-        decode = self.model.tokenizer.detokenizer
-        kept = search.best[: asked.beams_returned]
-        return beam_result(self.target, kept, ask, search.stats, lambda: decode(after=tokens))
-
-    def _begin_search(self, ask: BeamAsk, options: BeamGeneration) -> BeamSearch:
-        """Open a search; whoever begins it closes it."""
-        with self._lock:
-            self._leave_to_parent()
-            self._cancel_unheard()
-            drafter = self._drafter(options.drafter)
-            names = self._drafter_names(options.drafter)
-            return BeamSearch(
-                self.target,
-                ask,
-                None if ask.depth == 0 else drafter,
-                names=self._beam_names.__next__,
-                seconds=lambda context: self._scheduler.control.curve.seconds(context),
-                ahead=stays_ahead(names),
-            )
+        return self._searches.run(tokens, asked, self._expected(asked.prediction))
 
     def __reduce_ex__(self, protocol: object) -> Never:
         raise TypeError("A LanguageModel can't be copied or pickled: load one in each process.")
@@ -443,13 +406,9 @@ class LanguageModel:
             raise TemplateError(what, "Give the prompt as raw text (`--raw`).")
         return tokens
 
-    def _drafter_names(self, spec: str) -> tuple[str, ...]:
-        head_kind = self._heads.kind if spec.strip() == "auto" else ""
-        return drafter_names(spec, self._own_drafters, head_kind=head_kind)
-
     def _drafter(self, spec: str) -> Drafter | None:
         head_kind = self._heads.kind if spec.strip() == "auto" else ""
-        names = self._drafter_names(spec)
+        names = drafter_names(spec, self._own_drafters, head_kind=head_kind)
         self._check_head_is_read(names)
         if names not in self._drafters:
             script = self.loading.script

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.config import BeamGeneration
+from forerun.beam.options import BeamGeneration
 from forerun.core.beams import BeamRule, EarlyStopping
 from forerun.core.warp import Warp
 from forerun.errors import OptionError, PromptError

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from forerun.beam.options import Beaming
+from forerun.cli.beams import as_beams, run_beams
 from forerun.cli.consoles import has_colours, print_json, read_input, stderr, stdout, write
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
@@ -14,7 +16,7 @@ from forerun.cli.memory import check_kept, keep_store, with_prediction
 from forerun.cli.options import with_options
 from forerun.cli.receipt import legend, marked, print_receipt, style_of
 from forerun.cli.waiting import open_model
-from forerun.config import BeamGeneration, Beaming, Generation, Loading, check_together
+from forerun.config import Generation, Loading, check_together
 from forerun.errors import ForerunError, OptionError
 from forerun.events import Event, Result, RoundEvent, Source, TokenEvent
 from forerun.printable import harmless
@@ -55,14 +57,9 @@ def generate(
     check_kept(loading)
     generation = with_prediction(generation)
     if beaming.beams is not None:
-        searching = BeamGeneration.make(**dict(generation), **dict(beaming))
-        _check_shown_once(show, compare)
-    text = read_input() if prompt == "-" else prompt
-    if beaming.beams is not None:
-        from forerun.cli.beams import run_beams
-
-        run_beams(text, loading, searching, as_json=as_json)
+        run_beams(prompt, loading, as_beams(generation, beaming, show, compare), as_json=as_json)
         return
+    text = read_input() if prompt == "-" else prompt
     if compare:
         from forerun.cli.compare import run_compare
 
@@ -90,14 +87,6 @@ def generate(
         print_receipt(console, result)
     if result.finish_reason == "interrupted":
         raise SystemExit(INTERRUPTED)
-
-
-def _check_shown_once(show: bool, compare: bool) -> None:
-    """Refuse what follows a text as it grows: beams are known at the end."""
-    for flag, is_given in (("--show", show), ("--compare", compare)):
-        if is_given:
-            what = f"{flag} follows a text as it grows, and beams are known at the end."
-            raise OptionError(what, "Use --json to see all beams, or leave --beams out.")
 
 
 class Printer:

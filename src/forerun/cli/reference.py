@@ -21,10 +21,11 @@ import typer.main
 from pydantic.fields import FieldInfo
 
 from forerun import errors, events
+from forerun.beam.options import Beaming
 from forerun.cli.main import app
 from forerun.cli.options import default_of, flag_of, group_of, metavar_of, variable_of
 from forerun.cli.python_reference import python_page
-from forerun.config import Beaming, Generation, Loading, Options, Racing, Timing
+from forerun.config import Generation, Loading, Options, Racing, Timing
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, DRAFTERS
 from forerun.train.options import Capturing, HeadLearning, Hours, ModelLearning
