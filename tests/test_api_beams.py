@@ -134,7 +134,7 @@ def test_too_little_memory_for_a_pass_says_what_to_lower(
         raise NotEnoughMemoryError("A pass of 99 rows needs more memory.", "Score fewer rows.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(lm.target), "open", lambda self, prompt=(): self._add(_empty(self)))
+        patch.setattr(type(lm.target), "open", lambda self, *given: self._add(_empty(self)))
         patch.setattr(type(lm.target), "score", score)
         with pytest.raises(NotEnoughMemoryError, match="fewer beams") as error:
             lm.beam_search(PROMPT)

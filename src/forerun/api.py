@@ -73,9 +73,7 @@ def load(
         network: A language model of transformers that is in memory already: it runs, as it
             is, on its device, and `model` says whose tokenizer and templates it has.
         progress: Called while a named model is being pulled, and as the weights are packed.
-        options: The rest of `forerun.config.Loading`: weights, target, threads,
-            instruction_set, kv_bits, device, dtype, bitwise, remote_code, draft_model,
-            draft_layers, head, force_head, context, script, corpus, store, store_tokens.
+        options: The rest of `forerun.config.Loading`: weights, target, device, draft_model, ...
 
     Raises:
         OptionError: An option is unknown, ill-typed, out of range or contradictory.
@@ -142,8 +140,7 @@ class LanguageModel:
         # Weak, so that a stream nobody holds any more costs nothing to keep hearing.
         self._listeners: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         self._lock = fork_lock(0)
-        drafting = self._drafter, lambda: control.curve
-        self._searches = Searches(self.target, model.tokenizer, *drafting, self._lock)
+        self._searches = Searches(self.target, self._drafter, lambda: control.curve, self._lock)
         self._process = os.getpid()
 
     @property
@@ -321,14 +318,11 @@ class LanguageModel:
         Args:
             prompt: Text, token ids or chat messages.
             beams: How many texts go on after each token.
-            options: The rest of `forerun.beam.options.BeamGeneration`: length_penalty, drafter, ...
-
-        Raises:
-            ForerunError: As `stream`.
+            options: The rest of `forerun.beam.options.BeamGeneration`; errors as of `stream`.
         """
         asked = BeamGeneration.make(beams=beams, **options)
         tokens = self.tokens_of(prompt, raw=asked.raw)
-        return self._searches.run(tokens, asked, self._expected(asked.prediction))
+        return self._searches.run(lambda: self._ask(tokens, asked))
 
     def __reduce_ex__(self, protocol: object) -> Never:
         raise TypeError("A LanguageModel can't be copied or pickled: load one in each process.")

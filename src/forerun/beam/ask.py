@@ -10,10 +10,11 @@ import numpy as np
 from forerun.beam.options import BeamGeneration
 from forerun.core.beams import BeamRule, EarlyStopping
 from forerun.core.warp import Warp
+from forerun.engine.request import Ask
 from forerun.errors import OptionError, PromptError
 from forerun.native import fast_warp
 from forerun.printable import counted
-from forerun.targets.checks import check_prompt
+from forerun.targets.checks import check_prompt, check_source
 from forerun.targets.protocol import Target
 
 __all__ = ["BeamAsk", "ask_for_beams", "stays_ahead"]
@@ -34,6 +35,8 @@ class BeamAsk:
         tenant: Whose text it is, for drafters.
         prediction: The output that is expected, for drafters.
         limited_by: What the rule's limit is: "max_tokens" or "context".
+        source: What the target's encoder reads; None for a target without one.
+        returned: How many of the texts found are returned; None is all.
     """
 
     prompt: tuple[int, ...]
@@ -44,28 +47,23 @@ class BeamAsk:
     tenant: str = ""
     prediction: tuple[int, ...] = ()
     limited_by: str = "max_tokens"
+    source: tuple[int, ...] | None = None
+    returned: int | None = None
 
 
-def ask_for_beams(
-    target: Target,
-    prompt: tuple[int, ...],
-    options: BeamGeneration,
-    eos_ids: Collection[int],
-    prediction: tuple[int, ...] = (),
-) -> BeamAsk:
-    """Return what the options ask of a target; what can't be is refused here.
+def ask_for_beams(target: Target, asked: Ask) -> BeamAsk:
+    """Return what is asked of a target; what can't be is refused here.
 
     Args:
         target: Whose beams are searched for.
-        prompt: Tokens.
-        options: With a number of beams.
-        eos_ids: Tokens that end a text.
-        prediction: The output that is expected, for drafters.
+        asked: As for one text; its options are of `BeamGeneration`.
 
     Raises:
         PromptError: The prompt is empty, fills the context or holds an unknown token.
         OptionError: There are fewer tokens to go on with than beams.
     """
+    prompt, options = asked.prompt, asked.options
+    assert isinstance(options, BeamGeneration)
     if not prompt:
         raise PromptError("The prompt is empty.", "Give at least one token.")
     room = target.context_length - len(prompt)
@@ -76,7 +74,9 @@ def ask_for_beams(
             "Shorten the prompt, so that at least one token can follow.",
         )
     check_prompt(prompt, None, target.vocab_size, target.context_length)
-    ends = frozenset(() if options.ignore_eos else eos_ids)
+    if asked.source is not None:
+        check_source(asked.source, target.capabilities.encoder)
+    ends = frozenset(() if options.ignore_eos else asked.eos_ids)
     least, threads = options.min_tokens, target.capabilities.threads
     warp = fast_warp(options, target.vocab_size, ends, least, threads)
     beams = options.beams or 1
@@ -94,7 +94,9 @@ def ask_for_beams(
         depth=None if options.draft_length == "auto" else options.draft_length,
         width=None if options.draft_width == "auto" else options.draft_width,
         tenant=options.tenant,
-        prediction=prediction,
+        prediction=asked.prediction,
+        source=asked.source,
+        returned=options.beams_returned,
         limited_by="max_tokens" if options.max_tokens <= room else "context",
     )
 

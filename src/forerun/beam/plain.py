@@ -37,7 +37,11 @@ class _Beam(NamedTuple):
 
 
 def plain_beams(
-    target: Target, prompt: tuple[int, ...], rule: BeamRule, warp: Warp
+    target: Target,
+    prompt: tuple[int, ...],
+    rule: BeamRule,
+    warp: Warp,
+    source: tuple[int, ...] | None = None,
 ) -> list[Finished[Found]]:
     """Return the best finished texts, best first.
 
@@ -46,9 +50,10 @@ def plain_beams(
         prompt: At least one token.
         rule: What is searched for.
         warp: Masks, bias and penalties.
+        source: What the target's encoder reads, if it has one.
     """
     pool: Pool[Found] = Pool(rule)
-    first = target.open(prompt[:-1])
+    first = target.open(prompt[:-1], source)
     running = [_Beam(Found((), ()), 0.0, warp.start(prompt), first)]
     position, length = len(prompt) - 1, 0
     try:

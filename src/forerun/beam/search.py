@@ -64,7 +64,7 @@ class BeamSearch:
         self._target, self._ask, self._rule = target, ask, ask.rule
         self._pool: Pool[Found] = Pool(ask.rule)
         self._shapes = ShapeChoice(ask.rule.beams, ask.depth, ask.width, seconds)
-        self.stats = BeamStats(prompt_tokens=len(ask.prompt))
+        self.stats = BeamStats(prompt_tokens=len(ask.prompt) + len(ask.source or ()))
         base = TextNode(-1, None, -1)
         root = TextNode(ask.prompt[-1], base, 0, ask.warp.start(ask.prompt))
         base.children[root.token] = root
@@ -120,8 +120,8 @@ class BeamSearch:
         """Open the target's sequence with all of the prompt but its last token."""
         prompt, texts = self._ask.prompt[:-1], self._texts
         if texts is None or not self._layers:
-            return self._target.open(prompt)
-        sequence = self._target.open()
+            return self._target.open(prompt, self._ask.source)
+        sequence = self._target.open(source=self._ask.source)
         read_prompt(self._target, sequence, prompt, PREFILL_ROWS, Watch(self._layers, texts.see))
         return sequence
 

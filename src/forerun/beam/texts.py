@@ -141,6 +141,7 @@ class DraftedTexts:
             target_sequence=sequence,
             tenant=ask.tenant,
             prediction=ask.prediction,
+            source=ask.source or (),
         )
 
     def _outcome(self, text: _Text, scored: Sequence[TextNode]) -> Outcome:
