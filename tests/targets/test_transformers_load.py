@@ -244,6 +244,22 @@ def test_a_model_with_an_encoder_answers_its_prompt(t5: Path) -> None:
         assert [each.token_ids for each in drafted] == [each.token_ids for each in plain]
 
 
+def test_beams_of_a_model_with_an_encoder(t5: Path) -> None:
+    """Those of transformers' own generate, with drafts and without."""
+    import torch
+
+    lm = forerun.load(t5)
+    ids = torch.tensor([lm.tokens_of("the hen walks to the house")])
+    asked = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 8, "do_sample": False}
+    theirs = lm.target.model.generate(ids, **asked)[:, 1:].tolist()
+    for drafter in ("none", "lookup", "early_exit"):
+        found = lm.beam_search(
+            "the hen walks to the house", beams=3, max_tokens=8, drafter=drafter, draft_length=2
+        )
+        assert [list(beam.token_ids) for beam in found.beams] == theirs
+        assert found.guarantee == "same law"
+
+
 def test_what_an_answer_begins_with(t5: Path) -> None:
     """Given, it is read and not written again; a model without an encoder goes on from prompts."""
     lm = forerun.load(t5)
