@@ -423,6 +423,7 @@ def test_a_model_is_not_copied(lm: LanguageModel, take: Callable[[object], objec
 def test_public_names_are_these() -> None:
     """What `import forerun` offers is a decision, not an accident."""
     assert forerun.__all__ == [
+        "BeamResult",
         "ForerunError",
         "Generation",
         "LanguageModel",
