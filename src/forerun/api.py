@@ -28,7 +28,7 @@ from forerun.control.control import Control
 from forerun.control.cost import CostCurve, measure
 from forerun.control.cost_cache import cost_key, remembered_costs
 from forerun.drafters.corpus import Corpus, read_corpus
-from forerun.drafters.own import checked
+from forerun.drafters.own import checked, checked_name
 from forerun.drafters.protocol import Drafter
 from forerun.drafters.retold import Border
 from forerun.drafters.store import Store
@@ -204,18 +204,7 @@ class LanguageModel:
         Raises:
             OptionError: It lacks a method, or its name is taken or no name.
         """
-        if isinstance(drafter, type) or not isinstance(drafter, Drafter):
-            kind = type(drafter).__name__
-            raise OptionError(f"A {kind} is no drafter.", "See forerun.drafters.protocol.Drafter.")
-        name = drafter.name
-        if not isinstance(name, str):
-            raise OptionError(f"A drafter can't be called {_shown(name)}.", "Give a text.")
-        taken = name in {*DRAFTERS, "auto", "none", *self._own_drafters}
-        if taken or not name.strip() or name != name.strip() or "," in name:
-            raise OptionError(
-                f"A drafter can't be called {_shown(name)}.",
-                "Choose a name without commas that no other drafter has.",
-            )
+        name = checked_name(drafter, {*DRAFTERS, *self._own_drafters})
         self._own_drafters[name] = checked(drafter)
 
     def forget(self) -> None:

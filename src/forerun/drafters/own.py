@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any, Never
 
@@ -26,10 +26,10 @@ from forerun.drafters.protocol import (
     Watcher,
     price_of,
 )
-from forerun.errors import EngineError, ForerunError
+from forerun.errors import EngineError, ForerunError, OptionError
 from forerun.printable import counted
 
-__all__ = ["checked"]
+__all__ = ["checked", "checked_name"]
 
 _SOURCES = 16  # drafters that one place may speak for
 _CERTAIN = 1.0 + 1e-9  # sums of shares may be rounded up
@@ -39,6 +39,31 @@ _WAY_OUT = "See forerun.drafters.protocol for what a drafter has to give."
 def checked(drafter: Drafter) -> Drafter:
     """Return a drafter that gives what this one does, or an `EngineError` that names it."""
     return _OwnGuesser(drafter) if isinstance(drafter, Guesser) else _Own(drafter)
+
+
+def checked_name(drafter: object, taken: Collection[str]) -> str:
+    """Return the name of what a user brings, if it is a drafter.
+
+    Args:
+        drafter: What was brought.
+        taken: Names of other drafters.
+
+    Raises:
+        OptionError: It lacks a method, or its name is taken or no name.
+    """
+    if isinstance(drafter, type) or not isinstance(drafter, Drafter):
+        kind = type(drafter).__name__
+        raise OptionError(f"A {kind} is no drafter.", "See forerun.drafters.protocol.Drafter.")
+    name = drafter.name
+    if not isinstance(name, str):
+        raise OptionError(f"A drafter can't be called {_cut(repr(name))}.", "Give a text.")
+    is_taken = name in {"auto", "none", *taken}
+    if is_taken or not name.strip() or name != name.strip() or "," in name:
+        raise OptionError(
+            f"A drafter can't be called {_cut(repr(name))}.",
+            "Choose a name without commas that no other drafter has.",
+        )
+    return name
 
 
 class _Own:
