@@ -49,6 +49,7 @@ from forerun.models.chat_prompt import chat_tokens
 from forerun.models.model import Model, load_model
 from forerun.models.pull import cache_folder
 from forerun.native import use_instructions
+from forerun.printable import shown
 from forerun.targets.heads_at_hand import HeadsAtHand
 from forerun.targets.protocol import Target
 from forerun.targets.table import OpenedTarget, open_target, target_on
@@ -175,7 +176,7 @@ class LanguageModel:
         if isinstance(prompt, np.ndarray) and prompt.ndim == 1:
             prompt = prompt.tolist()
         if not isinstance(prompt, Sequence) or len(prompt) == 0:
-            raise PromptError(f"The prompt is {_shown(prompt)}.", "Give text, ids or messages.")
+            raise PromptError(f"The prompt is {shown(prompt)}.", "Give text, ids or messages.")
         if isinstance(prompt, bytes | bytearray | memoryview):
             kind = type(prompt).__name__
             raise PromptError(f"The prompt is {kind}, not text.", "Decode it: prompt.decode().")
@@ -186,7 +187,7 @@ class LanguageModel:
         ]
         if wrong:
             raise PromptError(
-                f"The prompt is a list that holds {_shown(wrong[0])}.",
+                f"The prompt is a list that holds {shown(wrong[0])}.",
                 "Give text, token ids, or messages with role and content; several prompts go to "
                 "generate_batch.",
             )
@@ -268,7 +269,7 @@ class LanguageModel:
         """
         if isinstance(prompts, str):
             raise PromptError(
-                f"The prompts are one text, {_shown(prompts)}.", "Give a list, or use generate."
+                f"The prompts are one text, {shown(prompts)}.", "Give a list, or use generate."
             )
         streams: list[Stream] = []
         try:
@@ -347,7 +348,7 @@ class LanguageModel:
             banned = (*generation.banned_tokens, *encoder.banned)
             generation = generation.replace(banned_tokens=banned)
         elif generation.begin:
-            what = f"begin = {_shown(generation.begin)}: {self.model.name} has no encoder."
+            what = f"begin = {shown(generation.begin)}: {self.model.name} has no encoder."
             raise OptionError(what, "Put it at the end of the prompt, and ask for `raw`.")
         return Ask(
             prompt=opening,
@@ -594,9 +595,3 @@ class Stream:
     def close(self) -> None:
         """Interrupt the text, if it is still growing."""
         self._lm._cancel(self._request)
-
-
-def _shown(value: object) -> str:
-    """Return a wrong prompt as an error shows it; it may be of any length."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

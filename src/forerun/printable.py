@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["counted", "harmless", "printable"]
+__all__ = ["counted", "harmless", "printable", "shown"]
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tabs and ends of lines
 
@@ -31,3 +31,9 @@ def counted(count: int, noun: str) -> str:
     """Return a number of things: "1 text", "2 texts", "2 passes"."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
+
+
+def shown(value: object) -> str:
+    """Return a wrong value as an error shows it; it may be of any length."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
