@@ -270,12 +270,24 @@ def test_asking_has_a_price_once_it_was_asked() -> None:
     eagle = eagle_of(ToyHead(TOY))
     suffix = Suffix(DrafterKit(V, lambda: TOY))
     assert price_of(eagle) == price_of(suffix) == price_of(None) == 0.0
-    text = Text(1, PROMPT, TOY)
-    follow(eagle, 1, PROMPT, TOY)
+    follow(eagle, 1, PROMPT[:6], TOY)
+    text = Text(1, PROMPT[:6], TOY)
     eagle.place(text.request()).guesses(2)
     eagle.observe([text.take(Draft(), 1)])
     assert 0.0 < price_of(eagle) < 1.0
     assert price_of(Mix([suffix, eagle])) == price_of(eagle)
+
+
+def test_reading_a_prompt_is_no_price() -> None:
+    """It is done once: places that follow would be taken for as dear, and not be asked about."""
+    eagle, text = eagle_of(ToyHead(TOY)), Text(1, PROMPT, TOY)
+    follow(eagle, 1, PROMPT, TOY)
+    assert len(eagle.place(text.request()).guesses(2)) == 2
+    eagle.observe([text.take(Draft(), 1)])
+    assert price_of(eagle) == 0.0
+    eagle.place(text.request()).guesses(2)
+    eagle.observe([text.take(Draft(), 1)])
+    assert price_of(eagle) > 0.0
 
 
 # ---- on real targets

@@ -27,6 +27,7 @@ __all__ = ["Eagle"]
 
 _BLIND = 1  # guesses of others that may stand unscored above a place that is asked about
 _GAIN = 0.1
+_USUAL = 8  # rows that may wait of a text; reading more is no measure of what a place takes
 
 
 class Eagle:
@@ -123,13 +124,24 @@ class Eagle:
         """
         if node.unasked > _BLIND:
             return ()
-        begun = time.perf_counter()
+        begun, is_usual = time.perf_counter(), not self._lags(tree)
         if node.output is None:
             self._score(tree, node)
         guesses = tree.guesses(node, most)
-        self._seconds += time.perf_counter() - begun
-        self._asked += 1
+        if is_usual:
+            self._seconds += time.perf_counter() - begun
+            self._asked += 1
         return guesses
+
+    def _lags(self, tree: HeadTree) -> bool:
+        """Whether a question will first read what waits of a prompt, or of a long copy.
+
+        Were that taken for the price of every place, a text that begins might never be asked
+        about again.
+        """
+        if tree.text.root is not None:
+            return False
+        return any(each.text.unread > _USUAL for each in (tree, *self._bare.values()))
 
     def _score(self, tree: HeadTree, node: HeadNode) -> None:
         above = node.above

@@ -100,6 +100,11 @@ class HeadText:
         self._features, self._held = features, kept
 
     @property
+    def unread(self) -> int:
+        """How many positions wait whose features were shown."""
+        return self.seen - self.rows
+
+    @property
     def is_ready(self) -> bool:
         """Whether the last token's row is there, or can be made."""
         is_told = 0 < self.seen == len(self.tokens) - 1
