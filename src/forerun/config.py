@@ -529,6 +529,16 @@ class Racing(Options):
         "it learned before as auto:warm; and peers: llama.cpp, transformers, openvino, each also "
         "with its prompt lookup as llama.cpp:lookup, and llama.cpp:q4_0.",
     )
+    sweep: tuple[str, ...] = Field(
+        (),
+        description="Besides, each of these drafters or mixes at every length of lengths, such as "
+        "suffix,recycle,suffix+recycle,auto; the report says whether auto keeps up with the best.",
+    )
+    lengths: tuple[Annotated[Whole, Field(ge=0, le=256)], ...] = Field(
+        (1, 2, 3, 5, 7, 11, 15),
+        min_length=1,
+        description="Fixed draft lengths of a sweep; the length 0 of all of them is plain.",
+    )
     repeats: Whole = Field(
         5, ge=1, le=10_000, description="How often all of it is written, in an order of its own."
     )

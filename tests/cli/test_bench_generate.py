@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from forerun.bench import machine
+from forerun.bench.race import bench as race_bench
 from forerun.bench.race import run as race_run
 from forerun.bench.race.ours import OurSide
 from forerun.bench.race.peers import RACE_PEERS
@@ -21,6 +22,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "_READ", 1 << 20)
     monkeypatch.setattr(machine, "_BATCHES", 1)
     monkeypatch.setattr(race_run, "_SETTLE", 0)
+    monkeypatch.setattr(race_bench, "_CURVE_SECONDS", 0.01)
     monkeypatch.chdir(tmp_path)
     lines = [
         {"question_id": 1, "task": "qa", "turns": ["the the the", "and?"]},
@@ -101,6 +103,28 @@ def test_a_report_and_a_plot_are_files(run: Any) -> None:
     assert "<svg" in Path("race.svg").read_text("utf-8")
 
 
+def test_a_sweep_says_whether_choosing_lengths_pays(run: Any) -> None:
+    """Every drafter and mix at every length, the best of each task, and what v and c foretell."""
+    sweep = ("--sweep", "suffix,suffix+recycle", "--lengths", "0,2", "--report", "race.md")
+    result = run(*asked("--sides", "auto", *sweep, "--json"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    record = json.loads(result.stdout)
+    fixed = {f"{name}:{length}" for name in ("suffix", "suffix+recycle") for length in (0, 2)}
+    assert set(record["sides"]) == {"plain", "auto", *fixed}
+    assert record["identical"] is True
+    best = record["best_fixed"]
+    assert {best["overall"]["at_least"], best["by_task"]["qa"]["at_least"]} == {1, 0.95}
+    for own in (best["overall"], *best["by_task"].values()):
+        assert own["side"] in {"plain", *fixed}
+        assert own["verdict"] in ("holds", "fails", "undecided")
+    for name in ("auto", "suffix:2"):
+        assert record["sides"][name]["foretold"]["by_task"]["qa"]["ratio"] > 0
+    assert record["pass_cost"]["1"] == 1
+    text = Path("race.md").read_text("utf-8")
+    assert "## auto against the best fixed length of each task" in text
+    assert "Foretold by v, c and acceptance" in text
+
+
 def test_a_side_that_writes_otherwise_ends_with_1(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +178,10 @@ def _size(folder: Path) -> int:
         (("--sides", "plain,warp"), "There is no drafter 'warp'"),
         (("--sides", "plain,plain"), "'plain' is named twice"),
         (("--sides", "suffix:long"), "'long' is no draft length"),
+        (("--sweep", "plain"), "no drafter to be tried"),
+        (("--sweep", "sufix"), "There is no drafter 'sufix'"),
+        (("--sweep", "suffix", "--lengths", "300"), "lengths = '300'"),
+        (("--sweep", "suffix", "--lengths", "2,2"), "'suffix:2' is named twice"),
         (("--prompts", "nowhere.jsonl"), "can't be read"),
         (("--tasks", "cooking"), "no prompt of task 'cooking'"),
         (("--repeats", "0"), "repeats = '0'"),

@@ -100,7 +100,7 @@ def bench_generate(
     from forerun.bench.race.markdown import check_report, write_report
     from forerun.bench.race.plot import draw_race
 
-    side_names(options.sides)
+    side_names(options)
     prompts_of(options)
     if options.plot is not None:
         check_plot(options.plot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -65,6 +66,8 @@ class EchoEngine:
     def __init__(self, kit: PeerKit, modes: frozenset[str]) -> None:
         if "closed" in modes:
             raise RuntimeError("out of order")
+        if "missing" in modes:
+            importlib.import_module("forerun_of_nobody")
         sys.stdout.write("what a library prints\n")
         self._kit, self._modes = kit, modes
 

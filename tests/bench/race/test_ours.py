@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forerun.api import LanguageModel, load
-from forerun.bench.race.ours import OurSide, SideSpec, acceptance_of, our_spec
+from forerun.bench.race.ours import OurSide, SideSpec, acceptance_of, our_spec, swept
 from forerun.bench.race.protocol import Job, Side
 from forerun.config import Generation, Speculation
 from forerun.drafters.scripted import Scripted
@@ -70,6 +70,16 @@ def test_a_wrong_name_is_refused(name: str, said: str) -> None:
     with pytest.raises(OptionError) as error:
         our_spec(name)
     assert said in str(error.value)
+
+
+def test_a_sweep_is_every_drafter_at_every_length() -> None:
+    """Mixes, too; what has a length already is refused."""
+    names = swept(["suffix,suffix+bigram", "auto"], [0, 3])
+    assert names == [f"{d}:{n}" for d in ("suffix", "suffix+bigram", "auto") for n in (0, 3)]
+    assert all(our_spec(name).name == name for name in names)
+    for wrong in ("plain", "none", "suffix:3", "auto:warm"):
+        with pytest.raises(OptionError, match="no drafter to be tried"):
+            swept([wrong], [1])
 
 
 @pytest.mark.parametrize("name", ["plain", "suffix:3", "suffix:3:warm"])

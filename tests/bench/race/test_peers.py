@@ -55,6 +55,12 @@ def test_a_peer_writes_in_its_own_process(opened: Open) -> None:
     assert written.acceptance.as_json()["by_position"] == [[2, 2], [2, 1], [1, 0]]
 
 
+def test_a_peer_that_is_not_installed_says_how_it_is(opened: Open) -> None:
+    """Which module is missing, and the command."""
+    with pytest.raises(PeerError, match=r"forerun_of_nobody.*-m pip install 'forerun\[peers\]'"):
+        opened("fake:missing")
+
+
 def test_sampling_is_passed_on(opened: Open) -> None:
     """Temperature, and as much of the seed as engines take."""
     told = opened().write(Job((EchoEngine.TELL,), 2, 0.5, 2**40 + 3))

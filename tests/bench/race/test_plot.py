@@ -35,3 +35,21 @@ def test_a_dollar_is_no_formula(tmp_path: Path) -> None:
     samples = [sample(side, task="$\\frac$") for side in ("plain", "auto")]
     draw_race(report(samples=samples, model="$x"), str(tmp_path / "race.svg"))
     assert (tmp_path / "race.svg").exists()
+
+
+def test_a_sweep_is_drawn_as_lines(tmp_path: Path) -> None:
+    """A line for each drafter in a panel for each task and overall, and auto across."""
+    names = ("suffix:1", "suffix:3", "suffix:1:warm", "lookup:1x2", "lookup:3x2")
+    details = {name: {"draft_length": int(name.split(":")[1][0])} for name in names}
+    samples = [sample(side, task=task) for side in ("plain", "auto", *names) for task in "tu"]
+    one = report(
+        samples=samples,
+        details={"plain": {}, "auto": {}, **details},
+        ours=("plain", "auto", *names),
+        errors={},
+    )
+    draw_race(one, str(tmp_path / "race.svg"))
+    text = (tmp_path / "race.svg").read_text("utf-8")
+    for said in ("suffix:N", "suffix:N:warm", "lookup:Nx2", "auto", "draft length"):
+        assert f"<!-- {said} -->" in text
+    assert text.count("<!-- draft length -->") == 3

@@ -98,7 +98,10 @@ def test_the_best_fixed_side_is_the_one_that_auto_is_ahead_of_least() -> None:
     best = one.as_json()["best_fixed"]
     assert best["by_task"]["t"]["side"] == "suffix:5"
     assert best["by_task"]["t"]["auto_over_it"]["value"] == pytest.approx(0.8)
+    assert (best["by_task"]["t"]["at_least"], best["by_task"]["t"]["verdict"]) == (0.95, "fails")
     assert best["by_task"]["u"]["side"] == "plain"
+    assert best["by_task"]["u"]["verdict"] == "holds"
+    assert best["overall"]["at_least"] == 1
     assert "is suffix:5; auto over it" in printed(one)
     assert report(ours=("plain",), details={"plain": free}, samples=[]).best_fixed is None
 

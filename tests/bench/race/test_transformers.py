@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,12 @@ def test_a_text_ends_at_our_end_tokens(folder: Path) -> None:
     end = tokens[3]
     bound = Transformers(PeerKit(str(folder), 1, 100, (end,), "cache"), frozenset())
     assert bound.write(PROMPT, 12, 0.0, 0)["token_ids"] == tokens[: tokens.index(end) + 1]
+
+
+def test_a_gguf_file_needs_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told as what is missing, not as what transformers makes of it."""
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    path = tmp_path / "x.gguf"
+    path.touch()
+    with pytest.raises(ImportError, match="accelerate"):
+        Transformers(PeerKit(str(path), 1, 100, (), "cache"), frozenset())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from forerun.api import LanguageModel
@@ -12,13 +13,14 @@ from forerun.bench.end import NEVER, End
 from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
 from forerun.bench.prompts import Prompt, choose, read_prompts, shipped_prompts
 from forerun.bench.race.keep import Keeper
-from forerun.bench.race.ours import OurSide, SideSpec, our_spec
+from forerun.bench.race.ours import OurSide, SideSpec, our_spec, swept
 from forerun.bench.race.peers import RACE_PEERS, PeerError, PeerKit, PeerSide
 from forerun.bench.race.protocol import Side
 from forerun.bench.race.report import RaceReport
 from forerun.bench.race.run import Plan, Race, conversation
 from forerun.bench.report import Load
 from forerun.config import Generation, Racing
+from forerun.control.cost import CostCurve, measure
 from forerun.errors import DownloadError, OptionError
 from forerun.models.pull import cache_folder
 
@@ -26,14 +28,21 @@ __all__ = ["bench_generate", "prompts_of", "side_names"]
 
 Progress = Callable[[str, float], None]
 
+_CURVE_SECONDS = 0.8
 
-def side_names(given: Iterable[str]) -> list[SideSpec | str]:
+
+def side_names(options: Racing) -> list[SideSpec | str]:
     """Return what the sides are: ours as their specs, peers by their names.
+
+    A sweep adds its own, and `plain` and `auto`, without which it would say nothing.
 
     Raises:
         OptionError: A side is unknown or named twice, or none is ours.
     """
-    names = [name.strip() for each in given for name in each.split(",") if name.strip()]
+    names = [name.strip() for each in options.sides for name in each.split(",") if name.strip()]
+    if options.sweep:
+        names = [name for name in ("plain", "auto") if name not in names] + names
+        names += swept(options.sweep, options.lengths)
     for name in names:
         if names.count(name) > 1:
             raise OptionError(f"Side {name[:80]!r} is named twice.", "Once is all.")
@@ -75,7 +84,7 @@ def bench_generate(
             prompt has room in the context.
     """
     prompts = prompts_of(options)
-    specs = side_names(options.sides)
+    specs = side_names(options)
     plan = _plan(options, generation)
     _check_room(lm, prompts, plan.max_tokens)
     with ExitStack() as opened:
@@ -88,11 +97,10 @@ def bench_generate(
         keeper.add({"event": "run", **plan._asdict(), **about, "prompts": options.prompts})
         race = Race(lm, sides, plan, lambda sample: keeper.add(sample.as_json()), end)
         race.errors.update(errors)
-        gauge = Gauge(_threads(lm))
+        at_hand = _AtHand(lm)
         before, meter = load_average(), LoadMeter(lambda: sum(each.cpu_seconds() for each in sides))
-        race.run(prompts, at_repeat=gauge.read, progress=progress)
-        gauge.read()
-        load = Load(before, load_average(), meter.others(), meter.stolen())
+        race.run(prompts, at_repeat=at_hand.read, progress=progress)
+        at_hand.gauge.read()
         report = RaceReport(
             model=lm.model.name,
             plan=plan,
@@ -105,14 +113,36 @@ def bench_generate(
             differences=race.differences,
             left_out=race.left_out,
             machine=machine,
-            readings=gauge.readings,
-            load=load,
+            readings=at_hand.gauge.readings,
+            load=Load(before, load_average(), meter.others(), meter.stolen()),
             kept=str(keeper.path),
             is_interrupted=end.came(),
             not_kept=keeper.problem,
+            curve=at_hand.curve(),
         )
         keeper.add(report.as_json())
     return report
+
+
+class _AtHand:
+    """What the machine gave before each repeat: memory, barrier, and passes of several rows."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.gauge = Gauge(_threads(lm))
+        self._target = lm.target
+        self._curves: list[CostCurve] = []
+
+    def read(self) -> None:
+        self.gauge.read()
+        self._curves.append(measure(self._target, _CURVE_SECONDS))
+
+    def curve(self) -> dict[int, float]:
+        """Return v by rows: the median over repeats, of the rows that all of them timed."""
+        curves = [each.measured for each in self._curves]
+        rows = set.intersection(*map(set, curves)) if curves else set()
+        return {
+            each: statistics.median(one[each] / one[1] for one in curves) for each in sorted(rows)
+        }
 
 
 def _plan(options: Racing, generation: Generation) -> Plan:

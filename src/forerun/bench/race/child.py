@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import IO, Any, Protocol
 
 from forerun.bench.race.peers import PeerKit
+from forerun.extras import pip_command
 
 __all__ = ["Clock", "Engine", "serve"]
 
@@ -68,6 +69,9 @@ def serve(asked: IO[bytes], answers: IO[bytes]) -> None:
                 answer = engine.describe()
             else:
                 answer = engine.write(**record)
+        except ImportError as error:
+            what = f"{type(error).__name__}: {error}."
+            answer = {"error": f"{what} Install it: {pip_command('forerun[peers]')}"}
         except Exception as error:  # a stranger's code may raise anything; the parent reports it
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer).encode() + b"\n")

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from forerun.bench.race.foretold import drafting_price, foretold, together
 from forerun.bench.race.intervals import Bootstrap, Interval
 from forerun.bench.race.protocol import Acceptance, Written
 from forerun.bench.race.samples import Sample, cells_of
@@ -69,6 +70,19 @@ class Figures:
             "predicted": self._each(samples, _predicted),
         }
 
+    def foretold(self, name: str, plain: str, v: Sequence[float]) -> dict[str, Any]:
+        """Return what v, c and acceptance say of a side's time; see `race.foretold`.
+
+        Args:
+            name: The side.
+            plain: The one that writes plainly.
+            v: By rows of a pass, its time over that of one of one row.
+        """
+        own, of_plain = (self._by_task(self._by_side[each]) for each in (name, plain))
+        price = drafting_price([text for texts in own.values() for text in texts])
+        by_task = {task: foretold(own[task], of_plain[task], price, v) for task in self.tasks}
+        return {"overall": together(by_task.values()), "by_task": by_task}
+
     def speeds(self, name: str) -> dict[str, Any]:
         """Return a side's tokens per second alone, overall and by task."""
         return self._each(self._by_side[name], _speed)
@@ -77,13 +91,14 @@ class Figures:
         self, samples: Sequence[Sample], figure: Callable[[Sequence[Written]], T]
     ) -> dict[str, Any]:
         """Overall and by task."""
+        by_task = {task: figure(own) for task, own in self._by_task(samples).items()}
+        return {"overall": figure([each.written for each in samples]), "by_task": by_task}
+
+    def _by_task(self, samples: Sequence[Sample]) -> dict[str, list[Written]]:
         by_task: dict[str, list[Written]] = {task: [] for task in self.tasks}
         for sample in samples:
             by_task[sample.task].append(sample.written)
-        return {
-            "overall": figure([each.written for each in samples]),
-            "by_task": {task: figure(own) for task, own in by_task.items()},
-        }
+        return by_task
 
 
 def _plain(interval: Interval | None) -> dict[str, float | None] | None:

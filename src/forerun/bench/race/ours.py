@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from forerun.api import LanguageModel
@@ -24,7 +25,7 @@ from forerun.drafters.table import drafter_names
 from forerun.errors import OptionError
 from forerun.events import Drafted, RoundEvent, TokenEvent
 
-__all__ = ["OurSide", "SideSpec", "acceptance_of", "our_spec"]
+__all__ = ["OurSide", "SideSpec", "acceptance_of", "our_spec", "swept"]
 
 WARM = "warm"
 
@@ -66,6 +67,22 @@ def our_spec(name: str) -> SideSpec:
         raise OptionError(f"Side {name[:80]!r}: plain decoding drafts nothing.", "Write plain.")
     drafter_names(asked["drafter"])
     return SideSpec(name, Speculation(**asked), is_warm)
+
+
+def swept(drafters: Iterable[str], lengths: Iterable[int]) -> list[str]:
+    """Return the names of sides: each drafter, or mix of them, at each fixed length.
+
+    Raises:
+        OptionError: What is to be swept is no drafter, or has a length already.
+    """
+    lengths = list(lengths)
+    names: list[str] = []
+    for each in (name.strip() for given in drafters for name in given.split(",")):
+        if each in ("plain", "none") or ":" in each:
+            what = f"sweep = {each[:80]!r} is no drafter to be tried at several lengths."
+            raise OptionError(what, "Write suffix or suffix+recycle, and the lengths in lengths.")
+        names += [f"{each}:{length}" for length in lengths]
+    return names
 
 
 class OurSide:
@@ -124,6 +141,7 @@ class OurSide:
             passes=stats.passes,
             stats=stats,
             acceptance=acceptance,
+            drafted_in_rounds=Counter(len(each.drafted) for each in rounds),
         )
 
     def cpu_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -81,6 +82,8 @@ class Written:
         passes: Of the model, the one that gave the first token included; None is not known.
         stats: Forerun's own counts and times; None from a peer.
         acceptance: What became of drafts; None is not known.
+        drafted_in_rounds: By the number of drafted tokens, the rounds that had so many; empty is
+            not known.
     """
 
     token_ids: tuple[int, ...]
@@ -90,6 +93,7 @@ class Written:
     passes: int | None = None
     stats: Stats | None = None
     acceptance: Acceptance | None = None
+    drafted_in_rounds: Mapping[int, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
@@ -101,6 +105,7 @@ class Written:
             "passes": self.passes,
             "stats": None if self.stats is None else self.stats.as_json(),
             "acceptance": None if self.acceptance is None else self.acceptance.as_json(),
+            "drafted_in_rounds": dict(sorted(self.drafted_in_rounds.items())),
         }
 
 

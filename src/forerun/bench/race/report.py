@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +14,10 @@ from forerun.bench.machine import Reading
 from forerun.bench.race.figures import Figures
 from forerun.bench.race.run import Difference, LeftOut, Plan
 from forerun.bench.race.samples import LOOP_SHARE, Sample, looping
-from forerun.bench.race.tables import Grid, shown
+from forerun.bench.race.tables import Grid, interval_text, shown
+from forerun.bench.race.verdicts import best_of, grid_of_best, told_foretold
 from forerun.bench.report import Load
+from forerun.control.cost import CostCurve
 from forerun.printable import counted, printable
 
 __all__ = ["RaceReport"]
@@ -46,6 +48,7 @@ class RaceReport:
         kept: The file with the samples.
         is_interrupted: Whether it was ended before it was over.
         not_kept: Why not all samples are in that file; empty if they are.
+        curve: v by rows, as it was measured before each repeat; empty is not known.
     """
 
     model: str
@@ -64,6 +67,7 @@ class RaceReport:
     kept: str
     is_interrupted: bool
     not_kept: str = ""
+    curve: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def identical(self) -> bool:
@@ -112,20 +116,27 @@ class RaceReport:
     def best_fixed(self) -> dict[str, Any] | None:
         """The fastest of our sides that choose no length, overall and by task; None without any.
 
-        Each has its `side`, and `auto_over_it`: the speed of `auto` over its.
+        See `best_of`; `plain` is one of them, its length is 0.
         """
-        lengths = {name: self.details[name].get("draft_length") for name in self.ours}
-        fixed = [name for name, length in lengths.items() if isinstance(length, int)]
-        fixed += [name for name in self.ours if name == "plain"]
+        fixed = [*self.fixed, *(name for name in self.ours if name == "plain")]
         if "auto" not in self.details or not fixed:
             return None
-        own = {name: self.ratios[f"auto/{name}"] for name in fixed}
+        return best_of(self.ratios, fixed, self.figures.tasks)
+
+    @cached_property
+    def fixed(self) -> list[str]:
+        """Names of our sides that draft at a fixed length."""
+        lengths = {name: self.details[name].get("draft_length") for name in self.ours}
+        return [name for name, length in lengths.items() if isinstance(length, int)]
+
+    @cached_property
+    def foretold(self) -> dict[str, dict[str, Any]]:
+        """What v, c and acceptance say of the time of each of our sides that drafts."""
+        if "plain" not in self.ours or not self.curve:
+            return {}
+        v = CostCurve(self.curve).seconds(0)
         return {
-            "overall": _hardest({name: each["overall"] for name, each in own.items()}),
-            "by_task": {
-                task: _hardest({name: each["by_task"][task] for name, each in own.items()})
-                for task in self.figures.tasks
-            },
+            name: self.figures.foretold(name, "plain", v) for name in self.ours if name != "plain"
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -139,6 +150,7 @@ class RaceReport:
             "sides": {name: self._side(name) for name in self.sides},
             "ratios": self.ratios,
             "best_fixed": self.best_fixed,
+            "pass_cost": dict(self.curve),
             "identical": self.identical,
             "differences": [each._asdict() for each in self.differences],
             "without_repeats": {
@@ -178,7 +190,14 @@ class RaceReport:
             yield self._by_task(title, self.ratios_without_loops, with_intervals)
         yield self._parts()
         if self._expected:
-            yield self._predictions()
+            title = "Time expected by the choice over time taken"
+            yield self._times(title, self._expected)
+        if any(each["overall"] for each in self.foretold.values()):
+            yield self._times("Time foretold by v, c and acceptance over time taken", self.foretold)
+        if self.best_fixed is not None and self.fixed:
+            yield grid_of_best(
+                self.best_fixed, {name: self.figures.speeds(name) for name in self.ours}
+            )
 
     def remarks(self) -> Iterator[str]:
         """Yield what a reader of the tables must know."""
@@ -188,9 +207,10 @@ class RaceReport:
             yield f"Our sides wrote the same tokens: {', '.join(self.ours)}."
         yield from self.told_differences()
         best = None if self.best_fixed is None else self.best_fixed["overall"]
-        if best is not None and len(self.ours) > len(("plain", "auto")):
+        if best is not None and self.fixed:
             over = _cell(best["auto_over_it"], with_interval=True)
             yield f"The best of our sides at fixed lengths is {best['side']}; auto over it {over}."
+        yield from told_foretold(self.foretold)
         for name, error in self.errors.items():
             yield f"{name} was given up: {error}"
         if self.left_out:
@@ -213,6 +233,7 @@ class RaceReport:
     def _side(self, name: str) -> dict[str, Any]:
         error = self.errors.get(name)
         own = {**self.figures.side(name), "settings": self.details[name]}
+        own["foretold"] = self.foretold.get(name)
         return own if error is None else {**own, "error": error}
 
     def _overall(self) -> Grid:
@@ -226,7 +247,7 @@ class RaceReport:
                     name,
                     shown(own["tokens_per_second"]["overall"]),
                     "–" if ratio is None else shown(ratio["value"]),
-                    _interval(ratio),
+                    interval_text(ratio),
                     shown(own["tokens_per_pass"]["overall"]),
                     shown(own["first_token_ms"]["overall"]),
                 ]
@@ -258,13 +279,14 @@ class RaceReport:
         own = {name: self.figures.side(name)["predicted"] for name in self.ours}
         return {name: each for name, each in own.items() if each["overall"] is not None}
 
-    def _predictions(self) -> Grid:
+    def _times(self, title: str, of_sides: Mapping[str, dict[str, Any]]) -> Grid:
+        """A side a row: the ratio of each task, and overall."""
+        tasks = self.figures.tasks
         rows = [
-            [task, *(_share(own["by_task"][task]) for own in self._expected.values())]
-            for task in self.figures.tasks
+            [name, *(_share(own["by_task"][task]) for task in tasks), _share(own["overall"])]
+            for name, own in of_sides.items()
         ]
-        rows.append(["overall", *(_share(own["overall"]) for own in self._expected.values())])
-        return Grid("Time expected by the choice over time taken", ["task", *self._expected], rows)
+        return Grid(title, ["side", *tasks, "overall"], rows)
 
     def _about_the_machine(self) -> Iterator[str]:
         load, machine = self.load, self.machine
@@ -287,27 +309,12 @@ class RaceReport:
         )
 
 
-def _hardest(ratios: dict[str, dict[str, float] | None]) -> dict[str, Any] | None:
-    """The side that `auto` is ahead of least."""
-    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    if not known:
-        return None
-    name = min(known, key=lambda each: known[each]["value"])
-    return {"side": name, "auto_over_it": known[name]}
-
-
 def _cell(ratio: dict[str, Any] | None, with_interval: bool) -> str:
     if ratio is None:
         return "–"
     value = shown(ratio["value"])
-    return f"{value} {_interval(ratio)}".rstrip() if with_interval else value
+    return f"{value} {interval_text(ratio)}".rstrip() if with_interval else value
 
 
 def _share(predicted: dict[str, float] | None) -> str:
     return "–" if predicted is None else shown(predicted["ratio"])
-
-
-def _interval(ratio: dict[str, Any] | None) -> str:
-    if ratio is None or ratio["low"] is None:
-        return ""
-    return f"[{shown(ratio['low'])}, {shown(ratio['high'])}]"

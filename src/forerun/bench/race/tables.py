@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from forerun.printable import printable
 
-__all__ = ["Grid", "in_markdown", "shown"]
+__all__ = ["Grid", "in_markdown", "interval_text", "shown"]
 
 _ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "\\|<*`"})
 
@@ -51,6 +51,13 @@ def shown(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2f}"
+
+
+def interval_text(ratio: Mapping[str, float | None] | None) -> str:
+    """An interval's two ends; empty where there is none."""
+    if ratio is None or ratio["low"] is None:
+        return ""
+    return f"[{shown(ratio['low'])}, {shown(ratio['high'])}]"
 
 
 def in_markdown(text: str) -> str:

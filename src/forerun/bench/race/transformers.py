@@ -28,7 +28,7 @@ class Transformers:
         modes: `lookup`, or nothing.
 
     Raises:
-        ImportError: transformers or torch is not installed.
+        ImportError: transformers or torch is not installed, or accelerate, for a GGUF file.
         ValueError: It does not read the file; OSError likewise.
     """
 
@@ -37,6 +37,8 @@ class Transformers:
         library: Any = importlib.import_module("transformers")
         self._torch.set_num_threads(kit.threads)
         path = Path(kit.path)
+        if path.is_file():
+            importlib.import_module("accelerate")  # it reads no GGUF file without
         where = {"gguf_file": path.name} if path.is_file() else {}
         folder = os.fspath(path.parent if path.is_file() else path)
         self._model = library.AutoModelForCausalLM.from_pretrained(
