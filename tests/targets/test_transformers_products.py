@@ -101,3 +101,59 @@ def test_a_class_of_its_own_keeps_its_product() -> None:
     turned = Turned(torch.nn.Sequential(Own(2, 2), changed, torch.nn.Linear(2, 2))).model
     assert [type(each) for each in turned][:2] == [Own, torch.nn.Linear]
     assert type(turned[2]) is not torch.nn.Linear
+
+
+def test_modules_that_become_others_are_run_as_they_are() -> None:
+    """A weight that is computed from now on, a forward that is replaced, a child that is added."""
+    import torch
+    from torch.nn.utils import parametrize
+
+    from forerun.targets.transformers_products import Turned
+
+    class Twice(torch.nn.Module):
+        def forward(self, weight: torch.Tensor) -> torch.Tensor:
+            return 2 * weight
+
+    def computed(model: Any) -> None:
+        parametrize.register_parametrization(model[0], "weight", Twice())
+
+    def replaced(model: Any) -> None:
+        model[0].forward = lambda rows: 0 * rows
+
+    def added(model: Any) -> None:
+        model.append(torch.nn.ReLU())
+
+    for change in (computed, replaced, added):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        turned = Turned(model)
+        assert turned.is_current
+        change(model)
+        assert not turned.is_current
+        rows = torch.ones(2, 4)
+        torch.testing.assert_close(Turned(model).model(rows), model(rows))
+
+
+def test_a_weight_that_is_no_plain_tensor_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a quantised one, which knows linear layers and no other product."""
+    import torch
+
+    from forerun.targets import transformers_products as products
+
+    class Packed(torch.Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, asked: Any, kinds: Any, given: Any = (), named: Any = None
+        ) -> Any:
+            if asked is torch.mm:
+                raise NotImplementedError
+            return super().__torch_function__(asked, kinds, given, named or {})
+
+    monkeypatch.setattr(products, "_WORTH_TIMING", 1)
+    layer = torch.nn.Linear(4, 4)
+    before = products.Turned(torch.nn.Sequential(layer)).model
+    layer.weight = torch.nn.Parameter(torch.ones(4, 4).as_subclass(Packed), requires_grad=False)
+    model = torch.nn.Sequential(layer)
+    assert not products.is_faster_turned(model)
+    turned = products.Turned(model).model
+    for each in (before, turned):
+        assert each(torch.ones(2, 4)).shape == (2, 4)

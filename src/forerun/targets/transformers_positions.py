@@ -8,14 +8,13 @@ distance (T5). Whether that is all that knows a position is found out by trying,
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-__all__ = ["Positions", "replaced", "told_positions"]
+__all__ = ["Positions", "replaced", "shallow_copy", "told_positions"]
 
 _TABLE = "embed_positions"
 
@@ -75,6 +74,14 @@ def told_positions(model: Any, path: Sequence[str]) -> tuple[Any, Positions] | N
     return (model, positions) if found else None
 
 
+def shallow_copy(module: Any) -> Any:
+    """Return another module that shares all there is; copy.copy refuses parametrized ones."""
+    kind: Any = type(module)
+    other = kind.__new__(kind)
+    other.__dict__.update(module.__dict__)
+    return other
+
+
 def replaced(module: Any, path: Sequence[str], make: Callable[[Any], Any]) -> Any:
     """Copy a module and those on the path, without their weights, with another at its end.
 
@@ -85,7 +92,7 @@ def replaced(module: Any, path: Sequence[str], make: Callable[[Any], Any]) -> An
     """
     if not path:
         return make(module)
-    shallow = copy.copy(module)
+    shallow = shallow_copy(module)
     inner = replaced(module._modules[path[0]], path[1:], make)
     shallow.__dict__["_modules"] = {**module._modules, path[0]: inner}
     return shallow
@@ -93,7 +100,7 @@ def replaced(module: Any, path: Sequence[str], make: Callable[[Any], Any]) -> An
 
 def _by_distance(attention: Any, positions: Positions) -> Any:
     """Return a layer of T5's kind whose biases go by the distances in the pass."""
-    shallow = copy.copy(attention)
+    shallow = shallow_copy(attention)
     takes = inspect.signature(attention._relative_position_bucket).parameters
     how: dict[str, Any] = {}
     if "bidirectional" in takes:

@@ -12,12 +12,13 @@ weight, buffer and hook, and whose linear layers compute the other way round.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+
+from forerun.targets.transformers_positions import shallow_copy
 
 __all__ = ["MOST_ROWS", "Turned", "is_faster_turned", "product"]
 
@@ -51,7 +52,29 @@ def product(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
 
 class _TurnedLinear(torch.nn.Linear):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if type(self.weight) is not torch.nn.Parameter:  # it became one of another kind
+            return super().forward(rows)
         return product(rows, self.weight, self.bias)
+
+
+class _Seen(NamedTuple):
+    """What a copy of a module goes by; modules and functions are equal if they are the same."""
+
+    kind: type[torch.nn.Module]
+    forward: object
+    children: dict[str, torch.nn.Module | None]
+
+
+def _seen(module: torch.nn.Module) -> _Seen:
+    own = module.__dict__
+    return _Seen(type(module), own.get("forward"), dict(own["_modules"]))
+
+
+def _is_plain(module: torch.nn.Module) -> bool:
+    """Whether it is a linear layer of numbers; a tensor of another kind multiplies by itself."""
+    if type(module) is not torch.nn.Linear or "weight" not in module.__dict__["_parameters"]:
+        return False
+    return type(module.weight) is torch.nn.Parameter and module.weight.layout is torch.strided
 
 
 class Turned:
@@ -66,23 +89,23 @@ class Turned:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._known: list[tuple[dict[str, Any], str, Any]] = []
+        self._known: list[tuple[torch.nn.Module, _Seen]] = []
         self._made: dict[int, torch.nn.Module] = {}
         self.model: Any = self._copy(model)
 
     @property
     def is_current(self) -> bool:
-        """Whether the user's model still consists of the modules that were copied."""
-        return all(modules.get(name) is module for modules, name, module in self._known)
+        """Whether the user's model still consists of the modules that were copied, unchanged."""
+        return all(_seen(module) == seen for module, seen in self._known)
 
     def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
         if id(module) not in self._made:
-            self._made[id(module)] = shallow = copy.copy(module)
+            self._made[id(module)] = shallow = shallow_copy(module)
             # A class that makes more of it, or a forward of its own, knows why.
-            if type(module) is torch.nn.Linear and "forward" not in module.__dict__:
+            if _is_plain(module) and "forward" not in module.__dict__:
                 shallow.__class__ = _TurnedLinear
             own: dict[str, Any] = module.__dict__["_modules"]
-            self._known += [(own, name, child) for name, child in own.items()]
+            self._known.append((module, _seen(module)))
             shallow.__dict__["_modules"] = {
                 name: None if child is None else self._copy(child) for name, child in own.items()
             }
@@ -102,7 +125,7 @@ def is_faster_turned(
     """
     if any(each.device.type != "cpu" for each in model.parameters()):
         return False
-    linears = [each for each in model.modules() if type(each) is torch.nn.Linear]
+    linears: list[Any] = [each for each in model.modules() if _is_plain(each)]
     if sum(each.weight.nbytes for each in linears) < _WORTH_TIMING:
         return False
     weights = _some([each.weight for each in linears])

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from forerun.errors import TrainingError
 from forerun.models.folder_lock import folder_lock
 from forerun.models.plain_file import read_json
@@ -83,9 +85,10 @@ def written_whole(path: Path, write: Callable[[Path], None]) -> None:
         with open(beside, "rb") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # safetensors tells of a full disk in its own way
         beside.unlink(missing_ok=True)
-        what = f"{path} can't be written: {error.strerror or error}."
+        told = getattr(error, "strerror", None) or error
+        what = f"{path} can't be written: {told}."
         raise TrainingError(what, "Make room; then the same command goes on.") from error
 
 

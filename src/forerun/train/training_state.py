@@ -74,12 +74,17 @@ class StateFolder:
             raise TrainingError(error.what, f"Delete {self.path} to begin anew.") from None
         if record is None:
             return State()
-        options: Any = record["options"]
+        options: Any = record.get("options")
+        shards: Any = record.get("shards")
+        counts: list[Any] = shards if isinstance(shards, list) else [None]
+        if not isinstance(options, dict) or not all(type(each) is int for each in counts):
+            what = f"The record {self.path / 'training.json'} is damaged."
+            raise TrainingError(what, f"Delete {self.path} to begin anew.")
         # A record of an older Forerun may hold more, such as the budget, which may change.
         if {**options, **json.loads(json.dumps(self._options))} != options:
             what = f"{self.path} holds a training with other options: {options}."
             raise TrainingError(what, "Give the same, or delete that folder to begin anew.")
-        return State(shards=list(record["shards"]))  # type: ignore[call-overload]
+        return State(shards=counts)
 
     def record(self, state: State) -> None:
         """Write down the options, and the shards that the first epoch began with.
@@ -125,6 +130,9 @@ class StateFolder:
             tensors = load_file(path)
             state = State(**json.loads(tensors.pop("state").numpy().tobytes()))
             for name, values in weights.items():
+                for part in ("weight", "exp_avg", "exp_avg_sq"):
+                    if tensors[f"{part}.{name}"].shape != values.shape:
+                        raise ValueError(f"{part}.{name} has another shape")
                 values.copy_(tensors[f"weight.{name}"])
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             what = f"The state {path} is damaged: {error}."
