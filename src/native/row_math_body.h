@@ -160,22 +160,21 @@ float exponentials(float* values, std::size_t n) {
   return sum_of(sum);
 }
 
-// Each x <= 0 becomes exp(x), within 1e-7 of itself, or exp(-87): core/softmax.py's quick
-// exponential. Step by step for all of them, as one's steps wait for each other.
+// Each x <= 0 becomes exp(x), or exp(-87): core/softmax.py's quick exponential. Step by step for all
+// of them, as one's steps wait for each other.
 template <std::size_t count>
 inline __attribute__((always_inline)) void quick_exponentials(Lanes (&x)[count]) {
   const float least = -87.0f;
   const float magic = 12583039.0f;  // 1.5 * 2^23 + 127: n + 127 is 2^n's exponent
-  constexpr float series[] = {0x1.127000p-7f, 0x1.5554acp-5f, 0x1.555404p-3f, 0.5f, 1.0f, 1.0f};
+  constexpr float series[] = {0x1.3cbf60p-7f, 0x1.c6afeep-5f, 0x1.ebfa4cp-3f, 0x1.62e430p-1f, 1.0f};
   Lanes shifted[count], p[count];
   for (std::size_t i = 0; i < count; ++i) {
-    x[i] = x[i] < least ? Lanes{} + least : x[i];
-    shifted[i] = x[i] * 1.44269504f + magic;
+    x[i] = (x[i] < least ? Lanes{} + least : x[i]) * 1.44269504f;
+    shifted[i] = x[i] + magic;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    const Lanes n = shifted[i] - magic;
-    x[i] = (x[i] - n * 0.693359375f) - n * -2.12194440e-4f;
-    p[i] = Lanes{} + 0x1.6d758cp-10f;
+    x[i] = x[i] - (shifted[i] - magic);
+    p[i] = Lanes{} + 0x1.5ec866p-10f;
   }
   for (const float coefficient : series) {
     for (std::size_t i = 0; i < count; ++i) p[i] = p[i] * x[i] + coefficient;

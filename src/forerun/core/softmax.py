@@ -47,16 +47,16 @@ _SERIES = tuple(
 
 _STRANDS = 32
 
-# exp(r) for |r| <= ln 2 / 2, interpolated at Chebyshev's points: off by 2e-8 before rounding.
+# 2^r for |r| <= 1/2, (2^r - 1) / r interpolated at Chebyshev's points: off by 3e-7 at most, and by
+# 1e-8 on average.
 _QUICK_SERIES = tuple(
     np.float32(float.fromhex(x))
     for x in (
-        "0x1.6d758cp-10",
-        "0x1.127000p-7",
-        "0x1.5554acp-5",
-        "0x1.555404p-3",
-        "0x1p-1",
-        "0x1p+0",
+        "0x1.5ec866p-10",
+        "0x1.3cbf60p-7",
+        "0x1.c6afeep-5",
+        "0x1.ebfa4cp-3",
+        "0x1.62e430p-1",
         "0x1p+0",
     )
 )
@@ -126,14 +126,14 @@ def log_normaliser(logits: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def _quick_exponential(x: Floats) -> Floats:
-    """Return exp(x), float32, of numbers up to 0: within 1e-7 of itself; below -87, exp(-87).
+    """Return exp(x), float32, of numbers up to 0; below -87, exp(-87).
 
-    2^n * exp(r) with r = x - n ln 2 in two steps, and a polynomial.
+    2^n * 2^r with n + r = x / ln 2, and a polynomial. That quotient is rounded, which takes from
+    exp(x) up to 6e-8 x of itself: little from those that weigh much.
     """
-    x = np.maximum(x, np.float32(-87))
-    shifted = x * np.float32(1.44269504) + _MAGIC
-    n = shifted - _MAGIC
-    r = (x - n * np.float32(0.693359375)) - n * np.float32(-2.12194440e-4)
+    twos = np.maximum(x, np.float32(-87)) * np.float32(1.44269504)
+    shifted = twos + _MAGIC
+    r = twos - (shifted - _MAGIC)
     series = np.full_like(r, _QUICK_SERIES[0])
     for coefficient in _QUICK_SERIES[1:]:
         series = series * r + coefficient
