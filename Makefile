@@ -72,7 +72,7 @@ sanitize: build/asan/ready $(VENV)/ready-test  ## native tests under the address
 sanitize-threads: build/tsan/ready $(VENV)/ready-test  ## native tests under the thread sanitizer
 	$(call SANITIZED,tsan)
 
-lint: $(VENV)/ready-test  ## style, format, types, layers, sizes and words
+lint: $(VENV)/ready-test judge  ## style, format, types, layers, sizes and words
 	$(FROM_SOURCE) -m pytest tests/project $(ARGS)
 
 format: $(VENV)/ready-test  ## put all code into the project's format

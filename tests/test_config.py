@@ -124,6 +124,23 @@ def test_a_store_has_room_for_a_text(tokens: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"drafter": "none", "draft_length": 1}, "draft_length = 1"),
+        ({"drafter": "none", "draft_width": 2}, "draft_width = 2"),
+        ({"draft_length": 0, "draft_width": 2}, "draft_width = 2"),
+    ],
+)
+def test_a_draft_that_nobody_makes_has_no_shape(asked: dict[str, Any], named: str) -> None:
+    """Given together on the command line: refused instead of ignored."""
+    with pytest.raises(OptionError, match=named):
+        check_together(Loading(), Generation.make(**asked))
+    harmless = ({"drafter": "none", "draft_length": 0, "draft_width": 1}, {"draft_length": 0})
+    for each in harmless:
+        check_together(Loading(), Generation.make(**each))
+
+
+@pytest.mark.parametrize(
     ("loading", "generation", "drafter"),
     [
         ({"corpus": "x"}, {"drafter": "lookup"}, "suffix"),

@@ -52,7 +52,7 @@ from forerun.native import use_instructions
 from forerun.printable import shown
 from forerun.targets.heads_at_hand import HeadsAtHand
 from forerun.targets.protocol import Target
-from forerun.targets.table import OpenedTarget, open_target, target_on
+from forerun.targets.table import OpenedTarget, check_placed, open_target, target_on
 
 __all__ = ["LanguageModel", "Prompt", "Stream", "load"]
 
@@ -122,6 +122,7 @@ class LanguageModel:
             if network is None
             else self._target_on(network)
         )
+        check_placed(self.target.capabilities.name, self.loading)
         self._store = Store(self.loading.store_tokens)
         self.corpus = self._fill_store(progress)
         self._draft_target: Target | None = None
@@ -480,8 +481,8 @@ class LanguageModel:
     def _target_on(self, network: Any) -> OpenedTarget:
         """Return a target of the user's own network; what would place another one is refused."""
         loading = self.loading
-        for name in ("threads", "kv_bits", "device"):
-            if getattr(loading, name) is not None:
+        for name in ("threads", "kv_bits", "device", "dtype", "weights"):
+            if getattr(loading, name) not in (None, "auto"):
                 raise OptionError(f"{name} says nothing to a network in memory.", "Leave it out.")
         context, bitwise = loading.context, loading.bitwise
         return OpenedTarget(target_on(network, self.model, context=context, bitwise=bitwise))

@@ -31,12 +31,10 @@ __all__ = [
     "InstructionSetName",
     "Loading",
     "Options",
-    "Racing",
     "RuleName",
     "Sampling",
     "Speculation",
     "TargetName",
-    "Timing",
     "WeightsName",
     "check_together",
 ]
@@ -463,102 +461,6 @@ class Loading(Options):
         return self
 
 
-class Timing(Options):
-    """What `bench pass` times."""
-
-    rows: tuple[Annotated[Whole, Field(ge=1, le=LARGEST_DRAFT)], ...] = Field(
-        (1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
-        min_length=1,
-        description="Rows of the passes, each a number from 1 to 1024.",
-    )
-    context: Whole = Field(
-        256, ge=1, description="Tokens the sequence holds already, which every row attends to."
-    )
-    prefill: Whole = Field(
-        512, ge=0, description="Time reading a prompt of this many tokens, too; 0 leaves it out."
-    )
-    decode: Whole = Field(
-        64, ge=0, description="Time writing this many tokens plainly, too; 0 leaves it out."
-    )
-    repeats: Whole = Field(
-        10, ge=1, le=10_000, description="How often all of it is done, in an order of its own."
-    )
-    peers: tuple[str, ...] = Field(
-        (), description="Other engines to time beside it on the same file: llama.cpp."
-    )
-    shape: Literal["1b", "3b", "8b"] | None = Field(
-        None,
-        description="Instead of a model, random 4-bit weights in the shape of Llama 3.2 1B or 3B "
-        "or Llama 3.1 8B, to see how cost grows.",
-    )
-    plot: PathText | None = Field(
-        None, description="Draw the curves into this file, such as pass.svg or pass.png."
-    )
-
-    @model_validator(mode="after")
-    def _no_peers_without_file(self) -> Self:
-        if self.shape is not None and self.peers:
-            raise ValueError(
-                f"shape = {self.shape!r} has no file that a peer could open; leave peers or shape "
-                "out."
-            )
-        return self
-
-
-class Racing(Options):
-    """What `bench generate` lets write, and how often."""
-
-    prompts: PathText | None = Field(
-        None,
-        description="Prompts in Spec-Bench's format, a JSON object a line; by default those that "
-        "Forerun ships.",
-    )
-    tasks: tuple[str, ...] = Field(
-        (), description="Only prompts of these tasks, such as summarization; by default all."
-    )
-    limit: Whole | None = Field(
-        None, ge=1, description="At most this many prompts of each task, the first ones."
-    )
-    turns: Whole | None = Field(
-        None, ge=1, description="At most this many turns of each prompt; by default all."
-    )
-    sides: tuple[str, ...] = Field(
-        ("plain", "auto"),
-        description="Who writes, joined by commas: plain, auto, a drafter or several as "
-        "suffix+bigram, with a fixed draft length as suffix:5 and width as suffix:5x2, with what "
-        "it learned before as auto:warm; and peers: llama.cpp, transformers, openvino, each also "
-        "with its prompt lookup as llama.cpp:lookup, and llama.cpp:q4_0.",
-    )
-    sweep: tuple[str, ...] = Field(
-        (),
-        description="Besides, each of these drafters or mixes at every length of lengths, such as "
-        "suffix,recycle,suffix+recycle,auto; the report says whether auto keeps up with the best.",
-    )
-    lengths: tuple[Annotated[Whole, Field(ge=0, le=256)], ...] = Field(
-        (1, 2, 3, 5, 7, 11, 15),
-        min_length=1,
-        description="Fixed draft lengths of a sweep; the length 0 of all of them is plain.",
-    )
-    repeats: Whole = Field(
-        5, ge=1, le=10_000, description="How often all of it is written, in an order of its own."
-    )
-    q4_0: PathText | None = Field(
-        None,
-        description="The model as a Q4_0 file, for side llama.cpp:q4_0; by default it is made "
-        "from the model's own file and kept in the cache.",
-    )
-    keep: PathText = Field(
-        "benchmarks/runs",
-        description="Folder where each run leaves a file with every sample, written as they come.",
-    )
-    report: PathText | None = Field(
-        None, description="Write the report into this file, in Markdown."
-    )
-    plot: PathText | None = Field(
-        None, description="Draw the figures into this file, such as race.svg or race.png."
-    )
-
-
 _READ_BY = {
     "draft_model": ("model",),
     "draft_layers": ("model", "early_exit"),
@@ -575,8 +477,10 @@ def check_together(loading: Loading, generation: Generation) -> None:
     """Check options that were given in one breath, as on the command line.
 
     Raises:
-        OptionError: An option is for a drafter that `generation` does not name.
+        OptionError: An option is for a drafter that `generation` does not name, or for drafts
+            where there are none.
     """
+    _check_drafts(generation)
     named = [name.strip() for name in generation.drafter.split(",")]
     asked = {*named, *_IN_AUTO} if named == ["auto"] else {*named}
     for option, drafters in _READ_BY.items():
@@ -588,3 +492,16 @@ def check_together(loading: Loading, generation: Generation) -> None:
                 f"{generation.drafter!r}.",
                 f"Choose drafter {readers}, or leave {option} out.",
             )
+
+
+def _check_drafts(asked: Speculation) -> None:
+    """Refuse a draft's length or width where nothing is drafted."""
+    nothing = "drafter 'none'" if asked.drafter.strip() == "none" else ""
+    if not nothing and asked.draft_length == 0:
+        nothing = "draft_length 0"
+    is_wide = asked.draft_width not in ("auto", 1)
+    is_long = asked.draft_length not in ("auto", 0)
+    for name, is_asked in (("draft_length", is_long), ("draft_width", is_wide)):
+        if nothing and is_asked:
+            what = f"{name} = {getattr(asked, name)}, and {nothing} drafts nothing."
+            raise OptionError(what, f"Leave {name} out, or let something be drafted.")

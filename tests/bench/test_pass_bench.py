@@ -12,10 +12,10 @@ from forerun.api import LanguageModel, load
 from forerun.bench import machine
 from forerun.bench.end import End
 from forerun.bench.measure import Task
+from forerun.bench.options import Timing
 from forerun.bench.pass_bench import bench_pass, check_context
 from forerun.bench.peers import PEERS
 from forerun.bench.sides import ForerunSide, Side
-from forerun.config import Timing
 from forerun.errors import OptionError, StartError
 from models.tiny_gguf import Tiny
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from forerun.bench.machine import Reading
 from forerun.bench.measure import Plan, Samples, Task
+from forerun.bench.options import Timing
 from forerun.bench.report import Load, PassReport
-from forerun.config import Timing
 
 KEYS = {
     "rows", "sides", "ratios", "v", "bandwidth_gb_s", "bytes_per_pass", "memory_limit_ms",

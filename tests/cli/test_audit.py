@@ -68,9 +68,18 @@ def test_toys_need_no_model(
     monkeypatch.delenv("FORERUN_MODEL")
     assert run("audit", "--toys").exit_code == 0
     assert audits[0]["model"] is None
-    result = run("audit", "--toys", "-m", "x.gguf")
+    for more in (("-m", "x.gguf"), ("--target", "transformers"), ("--dtype", "float16")):
+        result = run("audit", "--toys", *more)
+        assert result.exit_code == 2
+        assert "--toys leaves the model out" in result.stderr
+        assert more[1] in result.stderr
+
+
+def test_what_only_transformers_has_is_refused_where_it_does_not_run_the_model(run: Any) -> None:
+    """A type of weights that nothing would have would be tested by nobody."""
+    result = run("audit", "--dtype", "float16")
     assert result.exit_code == 2
-    assert "contradict" in result.stderr
+    assert "dtype = float16 is for the transformers target" in result.stderr
 
 
 def test_a_model_that_is_not_there_ends_with_3(run: Any) -> None:

@@ -59,10 +59,19 @@ def test_show_switches_receipts(run: Any) -> None:
 def test_an_unknown_command_and_an_empty_line_are_no_turns(
     run: Any, lm: forerun.LanguageModel
 ) -> None:
-    """A slip does not reach the model; help is shown."""
+    """A slip does not reach the model; it is told with the commands that there are."""
     result = chatted(run, "/shwo", "", "the")
     assert result.stdout == answers(lm, "the")[0] + "\n"
     assert result.stderr.count("/clear") == 2
+    assert "There is no /shwo." in result.stderr
+
+
+@pytest.mark.parametrize(("flag", "said"), [("--raw", "--raw"), ("--top-logprobs=2", "= 2")])
+def test_what_a_chat_has_no_use_for_is_refused(run: Any, flag: str, said: str) -> None:
+    """Before the model is opened: nothing is ignored in silence."""
+    result = run("chat", flag)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
 
 
 def test_a_question_too_long_leaves_the_conversation(run: Any, lm: forerun.LanguageModel) -> None:

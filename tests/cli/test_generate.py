@@ -137,7 +137,7 @@ class _BrokenPromise:
     """A language model whose plain text is another one."""
 
     def __init__(self, lm: forerun.LanguageModel) -> None:
-        self._lm = lm
+        self._lm, self.loading = lm, lm.loading
 
     def stream(self, prompt: str, **options: Any) -> forerun.Stream:
         if options["drafter"] == "none":
@@ -150,7 +150,7 @@ def test_compare_ends_with_1_if_the_texts_differ(
 ) -> None:
     """A broken promise is said and is the exit code."""
 
-    def broken(loading: Loading) -> _BrokenPromise:
+    def broken(loading: Loading, **begin: str) -> _BrokenPromise:
         return _BrokenPromise(lm)
 
     monkeypatch.setattr(forerun.cli.compare, "open_model", broken)
@@ -164,6 +164,11 @@ def test_compare_ends_with_1_if_the_texts_differ(
     [
         ([PROMPT, "--show", "--json"], "--json and --show contradict"),
         ([PROMPT, "--compare", "--json"], "--json and --compare contradict"),
+        ([PROMPT, "--show", "--compare"], "draws no rounds"),
+        ([PROMPT, "--top-logprobs", "2"], "Only --json tells log-probabilities: top_logprobs = 2."),
+        ([PROMPT, "--dtype", "float16"], "dtype = float16 is for the transformers target"),
+        ([PROMPT, "--device", "cpu"], "device = cpu is for the transformers target"),
+        ([PROMPT, "--drafter", "none", "--draft-length", "5"], "drafter 'none' drafts nothing"),
         ([PROMPT, "--compare", "--drafter", "none"], "compares nothing"),
         ([PROMPT, "--compare", "--rule", "lenient"], "not the same tokens"),
         ([PROMPT, "--compare", "--rule", "block", "--temperature", "1"], "not the same tokens"),
@@ -329,6 +334,13 @@ def test_a_store_is_kept_from_run_to_run(run: Any, tmp_path: Path) -> None:
     assert "truncated or damaged" in refused.stderr
     small = run(*ask, "--store", str(store), "--store-tokens", "100")
     assert (small.exit_code, store.exists()) == (2, True)
+
+
+def test_a_comparison_keeps_the_store_too(run: Any, tmp_path: Path) -> None:
+    """What it wrote is there for the next text."""
+    store = tmp_path / "store"
+    assert run("generate", PROMPT, *ASK, "--compare", "--store", str(store)).exit_code == 0
+    assert store.stat().st_size > 0
 
 
 def test_a_store_without_a_place_is_refused_before_the_text(run: Any, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import pytest
 
 import forerun
 from forerun import errors
+from forerun.bench.options import Timing
 from forerun.cli.main import COMMANDS
 from forerun.cli.options import flag_of, variable_of
 from forerun.cli.reference import FOLDER, pages, write
-from forerun.config import Generation, Loading, Timing
+from forerun.config import Generation, Loading
 from forerun.core.rules import RULES
 from forerun.drafters.table import DRAFTERS
 

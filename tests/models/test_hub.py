@@ -81,5 +81,5 @@ def test_a_mistyped_path_is_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(huggingface_hub, "snapshot_download", never)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
-    with pytest.raises(ModelNotFoundError, match="There is no file 'models/tiny'"):
+    with pytest.raises(ModelNotFoundError, match="There is no file or folder 'models/tiny'"):
         load_model("models/tiny")

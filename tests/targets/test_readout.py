@@ -131,6 +131,6 @@ def test_a_readout_refuses_what_is_not_for_it(tmp_path: Path) -> None:
     for head in (NativeHead, ReferenceHead):
         with pytest.raises(OptionError, match="of kind 'medusa', not eagle3"):
             head(medusa, model)
-    with pytest.raises(CapabilityError, match="No head runs beside target 'toy'"):
+    with pytest.raises(CapabilityError, match="this model runs on toy"):
         open_readout(medusa, model, ToyTarget.random(4, 1, 1))
     assert isinstance(open_readout(medusa, model, ReferenceTarget(model)), ReferenceReadout)

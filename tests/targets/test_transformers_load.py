@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import forerun
+from forerun.cli.waiting import open_model
+from forerun.config import Loading
 from forerun.errors import (
     CapabilityError,
     ModelFileError,
@@ -17,7 +19,9 @@ from forerun.errors import (
     OtherTargetError,
     UnsupportedModelError,
 )
+from forerun.extras import pip_command
 from forerun.models.model import load_model
+from forerun.targets import transformers_load
 from forerun.targets.table import open_target
 from models.tiny_folder import TinyFolder, byte_tokenizer, unigram_tokenizer, write_json
 from models.tiny_gguf import Tiny
@@ -267,6 +271,33 @@ def test_what_an_answer_begins_with(t5: Path) -> None:
     request = lm.stream("the hen", begin="<extra_id_0>")._request
     assert request.prompt == (0, SIZE - 1)
     assert begun.token_ids != lm.generate("the hen", max_tokens=6, ignore_eos=True).token_ids
+
+
+def test_a_beginning_that_is_no_token_is_said(t5: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A language's code that is misspelt would be read as words, and nobody would know."""
+    loading = Loading.make(model=t5)
+    open_model(loading, begin="<extra_id_0>")
+    assert "is no token" not in capsys.readouterr().err
+    open_model(loading, begin="<extra_id_O>")
+    told = capsys.readouterr().err
+    assert "begin = '<extra_id_O>' is no token of" in told
+    assert "every text begins with" in told
+
+
+def test_a_head_is_refused_with_what_to_use_instead(t5: Path) -> None:
+    """No head runs beside transformers: said before any text, also where none was named."""
+    with pytest.raises(CapabilityError, match="this model runs on transformers") as refused:
+        forerun.load(t5).stream("the hen", drafter="eagle")
+    assert "suffix" in refused.value.way_out
+
+
+def test_a_missing_library_is_installed_by_the_python_that_runs_forerun(gpt2: Path) -> None:
+    """Not by a bare pip, as the library says it."""
+    model = forerun.load(gpt2).model
+    told = "is required `pip install accelerate` or pip3 install -U 'gguf>=0.10'"
+    error = transformers_load._translated(model, ImportError(told))
+    for name in ("accelerate", "'gguf>=0.10'"):
+        assert f"{pip_command()}{name}" in str(error)
 
 
 def test_encoders_are_not_mixed_up(t5: Path, gpt2: Path) -> None:

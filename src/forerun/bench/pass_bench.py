@@ -10,10 +10,10 @@ from forerun.api import LanguageModel
 from forerun.bench.end import NEVER, End
 from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
 from forerun.bench.measure import Plan, measure
+from forerun.bench.options import Timing
 from forerun.bench.peers import PeerKit, open_peer, peer_names
 from forerun.bench.report import Load, PassReport
 from forerun.bench.sides import ForerunSide, Side
-from forerun.config import Timing
 from forerun.errors import OptionError
 from forerun.targets.native import NativeTarget
 

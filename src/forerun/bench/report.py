@@ -12,7 +12,7 @@ from rich.text import Text
 
 from forerun.bench.machine import Reading
 from forerun.bench.measure import Plan, Samples, Task, median
-from forerun.config import Timing
+from forerun.bench.options import Timing
 from forerun.printable import counted, printable
 
 __all__ = ["OURS", "Load", "PassReport"]

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
-_DEFAULT = Loading().model
+_UNSAID = Loading()
+_DEFAULT = _UNSAID.model
 
 
 def audit(
@@ -31,7 +32,8 @@ def audit(
     dtype: Annotated[str, option_of(Loading, "dtype")] = "auto",
     bitwise: Annotated[bool, option_of(Loading, "bitwise")] = False,
     toys: Annotated[
-        bool, typer.Option("--toys", help="Test on toys only, without a model.")
+        bool,
+        typer.Option("--toys", help="Leave the model out: nothing is fetched; about as long."),
     ] = False,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Go on: more cases and longer texts, much longer.")
@@ -45,9 +47,12 @@ def audit(
     """
     from forerun.audit import run_audit
 
-    if toys and model != _DEFAULT:
-        raise OptionError(f"--toys and --model {model} contradict each other.", "Leave one out.")
     loading = Loading.make(model=model, target=target, dtype=dtype, bitwise=bitwise)
+    for name in ("model", "target", "dtype", "bitwise"):
+        value = getattr(loading, name)
+        if toys and value != getattr(_UNSAID, name):
+            what = f"--toys leaves the model out, and {name} = {value} is about one."
+            raise OptionError(what, "Leave one out.")
     audited = None if toys else read_model(loading.model, foreign=True)
     with patient() as interruption, counting("Audit") as report:
         certificate = run_audit(
@@ -69,13 +74,14 @@ def audit(
 
 def _opened(model: Model | None, loading: Loading) -> Target | None:
     """Return what runs the model, or None where that is the native target."""
-    from forerun.targets.table import open_target
+    from forerun.targets.table import check_placed, open_target
 
     if (
         model is None
         or loading.target == "native"
         or (loading.target == "auto" and not model.foreign)
     ):
+        check_placed("native", loading)
         return None
     placing = (None, loading.dtype, False, loading.bitwise)
     return open_target(loading.target, model, placing=placing).target

@@ -29,7 +29,7 @@ def as_beams(generation: Generation, beaming: Beaming, show: bool, compare: bool
 def run_beams(prompt: str, loading: Loading, asked: BeamGeneration, *, as_json: bool) -> None:
     """Print the best beam's text; or all beams, and what they cost, as one line of JSON."""
     text = read_input() if prompt == "-" else prompt
-    lm = open_model(loading)
+    lm = open_model(loading, begin=asked.begin)
     result = lm.beam_search(text, **dict(asked))
     keep_store(lm)
     if as_json:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from forerun.bench.options import Racing, Timing
 from forerun.cli.consoles import print_json, stderr, stdout
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import patient
 from forerun.cli.options import option_of, with_options
 from forerun.cli.waiting import counting, open_model, spinner
-from forerun.config import Generation, Loading, Racing, Timing
+from forerun.config import Generation, Loading
 from forerun.errors import OptionError
 from forerun.printable import printable
 
 if TYPE_CHECKING:
     from forerun.api import LanguageModel
+    from forerun.bench.race.report import RaceReport
 
 __all__ = ["bench"]
 
@@ -90,31 +92,51 @@ def bench_generate(
 ) -> None:
     """Let sides write the same prompts in turns: plain, auto, drafters, and other engines.
 
-    Speeds, tokens per pass and ratios with their intervals are printed. It ends with exit code 1
-    if our sides did not all write the same. Ctrl-C ends it and prints what there is.
+    Speeds, tokens per pass and ratios with their intervals are printed; every sample is kept in a
+    file. Sides that draft with a head, auto among them, take the one of --head. It ends with exit
+    code 1 if our sides did not all write the same. Ctrl-C ends it and prints what there is.
     """
     from forerun.bench.end import End
-    from forerun.bench.plot import check_plot
     from forerun.bench.race.bench import bench_generate as run
-    from forerun.bench.race.bench import prompts_of, side_names
-    from forerun.bench.race.markdown import check_report, write_report
-    from forerun.bench.race.plot import draw_race
 
-    side_names(options)
-    prompts_of(options)
-    if options.plot is not None:
-        check_plot(options.plot)
-    if options.report is not None:
-        check_report(options.report)
+    _check_race(options)
     generation = Generation.make(
         max_tokens=max_tokens,
         temperature=temperature,
         **({} if seed is None else {"seed": seed}),
     )
-    lm = open_model(Loading.make(model=model, threads=threads))
+    lm = open_model(Loading.make(model=model, threads=threads, head=options.head))
     with patient() as interruption, counting("Race") as progress:
         end = End(lambda: interruption.came, interruption.impatient)
-        report = run(lm, options, generation, end=end, progress=progress)
+        report = run(lm, options, generation, end=end, progress=progress, keeps=_tell_kept)
+    _show_race(report, options, as_json=as_json)
+    if interruption.came:
+        raise SystemExit(INTERRUPTED)
+    if not report.identical:
+        for line in report.told_differences():
+            stderr().print(Text(printable(line), "bold red"), soft_wrap=True)
+        raise SystemExit(1)
+
+
+def _check_race(options: Racing) -> None:
+    """Refuse, before anything is opened, what would be in vain."""
+    from forerun.bench.plot import check_plot
+    from forerun.bench.race.bench import check_head, prompts_of, side_names
+    from forerun.bench.race.markdown import check_report
+
+    check_head(options, side_names(options))
+    prompts_of(options)
+    if options.plot is not None:
+        check_plot(options.plot)
+    if options.report is not None:
+        check_report(options.report)
+
+
+def _show_race(report: RaceReport, options: Racing, *, as_json: bool) -> None:
+    """Print the report, and write the files that were asked for."""
+    from forerun.bench.race.markdown import write_report
+    from forerun.bench.race.plot import draw_race
+
     if as_json:
         print_json(report.as_json())
     else:
@@ -123,12 +145,11 @@ def bench_generate(
         write_report(report, options.report)
     if options.plot is not None:
         draw_race(report, options.plot)
-    if interruption.came:
-        raise SystemExit(INTERRUPTED)
-    if not report.identical:
-        for line in report.told_differences():
-            stderr().print(Text(printable(line), "bold red"), soft_wrap=True)
-        raise SystemExit(1)
+
+
+def _tell_kept(path: str) -> None:
+    told = f"Every sample is kept in {path} (--keep names another folder)."
+    stderr().print(Text(printable(told)), soft_wrap=True)
 
 
 def _check_shape(shape: str | None, model: str, weights: str) -> None:

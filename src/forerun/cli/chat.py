@@ -15,7 +15,7 @@ from forerun.cli.options import with_options
 from forerun.cli.receipt import print_receipt
 from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading, check_together
-from forerun.errors import PromptError, TemplateError
+from forerun.errors import OptionError, PromptError, TemplateError
 from forerun.events import Result
 from forerun.printable import printable
 
@@ -30,10 +30,11 @@ _HELP = "/show colours who wrote what, /clear begins anew, /exit ends; Ctrl-C st
 @with_options
 def chat(loading: Loading, generation: Generation) -> None:
     """Talk with the model, turn by turn."""
+    _check(generation)
     check_together(loading, generation)
     check_kept(loading)
     generation = with_prediction(generation)
-    lm = open_model(loading)
+    lm = open_model(loading, begin=generation.begin)
     if lm.model.chat_template is None:
         raise lm.model.template_error or TemplateError(
             f"{lm.model.name} has no chat template, so it cannot hold a conversation.",
@@ -44,6 +45,15 @@ def chat(loading: Loading, generation: Generation) -> None:
     while (line := _read_line()) is not None and line != "/exit":
         conversation.hear(line)
     keep_store(lm)
+
+
+def _check(generation: Generation) -> None:
+    """Refuse what a conversation in a terminal has no use for."""
+    if generation.raw:
+        raise OptionError("A chat goes through the model's template, and --raw leaves it out.")
+    if generation.top_logprobs:
+        what = f"A chat shows no log-probabilities: top_logprobs = {generation.top_logprobs}."
+        raise OptionError(what, "Leave it out, or use `forerun generate --json`.")
 
 
 class _Conversation:
@@ -64,7 +74,7 @@ class _Conversation:
             self._shows = not self._shows
             _say(f"Colours and receipts are {'on' if self._shows else 'off'}.")
         elif line.startswith("/"):
-            _say(_HELP)
+            _say(f"There is no {line.split()[0]}. {_HELP}")
         elif line:
             self._answer(line)
 

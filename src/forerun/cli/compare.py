@@ -17,6 +17,7 @@ from rich.text import Text
 from forerun.cli.consoles import has_colours, stderr, stdout
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.interrupt import Interruption, patient
+from forerun.cli.memory import keep_store
 from forerun.cli.receipt import coloured, legend, print_receipt
 from forerun.cli.waiting import open_model
 from forerun.config import Generation, Loading
@@ -34,9 +35,10 @@ def run_compare(prompt: str, loading: Loading, generation: Generation) -> None:
     """Write the text twice with one seed; exit code 1 if the two differ in any token."""
     _check(generation)
     seed = secrets.randbits(64) if generation.seed is None else generation.seed
-    lm = open_model(loading)
+    lm = open_model(loading, begin=generation.begin)
     plainly = generation.replace(seed=seed, drafter="none", draft_width=1)
     results = _write_both(lm, prompt, [plainly, generation.replace(seed=seed)])
+    keep_store(lm)
     if any(result.finish_reason == "interrupted" for result in results) or len(results) < 2:
         raise SystemExit(INTERRUPTED)
     plain, speculative = results

@@ -50,9 +50,7 @@ def generate(
     ] = False,
 ) -> None:
     """Write a text that goes on from PROMPT."""
-    if as_json and (show or compare):
-        other = "--show" if show else "--compare"
-        raise OptionError(f"--json and {other} contradict each other.", "Leave one out.")
+    _check(generation, show, compare, as_json=as_json)
     check_together(loading, generation)
     check_kept(loading)
     generation = with_prediction(generation)
@@ -65,7 +63,7 @@ def generate(
 
         run_compare(text, loading, generation)
         return
-    lm = open_model(loading)
+    lm = open_model(loading, begin=generation.begin)
     stream = lm.stream(text, **dict(generation))
     printer = _JsonPrinter() if as_json else Printer(coloured=show)
     result = run_stream(stream, printer)
@@ -87,6 +85,19 @@ def generate(
         print_receipt(console, result)
     if result.finish_reason == "interrupted":
         raise SystemExit(INTERRUPTED)
+
+
+def _check(generation: Generation, show: bool, compare: bool, *, as_json: bool) -> None:
+    """Refuse flags that leave each other without effect."""
+    if as_json and (show or compare):
+        other = "--show" if show else "--compare"
+        raise OptionError(f"--json and {other} contradict each other.", "Leave one out.")
+    if show and compare:
+        what = "--compare colours both texts and prints a receipt, and draws no rounds."
+        raise OptionError(what, "Leave --show or --compare out.")
+    if generation.top_logprobs and not as_json:
+        what = f"Only --json tells log-probabilities: top_logprobs = {generation.top_logprobs}."
+        raise OptionError(what, "Add --json, or leave it out.")
 
 
 class Printer:

@@ -22,10 +22,11 @@ from pydantic.fields import FieldInfo
 
 from forerun import errors, events
 from forerun.beam.options import Beaming
+from forerun.bench.options import Racing, Timing
 from forerun.cli.main import app
 from forerun.cli.options import default_of, flag_of, group_of, metavar_of, variable_of
 from forerun.cli.python_reference import python_page
-from forerun.config import Generation, Loading, Options, Racing, Timing
+from forerun.config import Generation, Loading, Options
 from forerun.core.rules import RULES
 from forerun.drafters.table import AUTO, DRAFTERS
 from forerun.train.options import Capturing, HeadLearning, Hours, ModelLearning

@@ -94,8 +94,13 @@ def read_model(name: str, weights: WeightsName = "auto", *, foreign: bool = Fals
         return load_model(name, weights=weights, foreign=foreign)
 
 
-def open_model(loading: Loading) -> LanguageModel:
-    """Open a model for writing."""
+def open_model(loading: Loading, *, begin: str = "") -> LanguageModel:
+    """Open a model for writing.
+
+    Args:
+        loading: What it is opened with.
+        begin: What its texts will begin with; said if that is no token of the model's.
+    """
     from forerun.api import LanguageModel
 
     foreign = loading.target in ("auto", "transformers")
@@ -109,7 +114,20 @@ def open_model(loading: Loading) -> LanguageModel:
         stderr().print(Text(told), soft_wrap=True)
     if loading.corpus:
         _tell_corpus(lm.corpus)
+    if begin and lm.target.capabilities.encoder is not None:
+        _tell_begin(lm, begin)
     return lm
+
+
+def _tell_begin(lm: LanguageModel, begin: str) -> None:
+    """Say so if a text begins with words: a language's code, misspelt, would be some as well."""
+    tokenizer = lm.model.tokenizer
+    tokens = tokenizer.encode(begin, special=True, bos=False)
+    if len(tokens) != 1:
+        parts = ", ".join(repr(tokenizer.decode([token], special=True)) for token in tokens)
+        told = f"begin = {begin!r:.80} is no token of {lm.model.name}: every text begins with "
+        told += f"{counted(len(tokens), 'token')}, {parts[:200]}."
+        stderr().print(Text(printable(told)), soft_wrap=True)
 
 
 def _tell_corpus(corpus: Corpus) -> None:

@@ -45,12 +45,17 @@ OF_HEAD = {EAGLE: "eagle", MEDUSA: "medusa", EXIT: "exit"}
 
 
 def _no_head() -> Head:
-    raise OptionError("Drafter 'eagle' needs a head, and there is none.", "Give one.")
+    raise _headless("eagle")
 
 
 def _no_readout(kind: str) -> Readout:
-    what = f"Drafter {OF_HEAD[kind]!r} needs a head of kind {kind!r}, and there is none."
-    raise OptionError(what, "Give one.")
+    raise _headless(OF_HEAD[kind])
+
+
+def _headless(drafter: str) -> OptionError:
+    what = f"Drafter {drafter!r} needs a head, which runs beside Forerun's own engines only."
+    way_out = "Choose suffix, lookup, recycle, early_exit or model; or open the model's files by "
+    return OptionError(what, f"{way_out}forerun.load, where an engine of Forerun's runs it.")
 
 
 @dataclass(frozen=True, slots=True)

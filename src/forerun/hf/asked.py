@@ -19,6 +19,8 @@ _CACHES = ("cache", "past_key_values", "cache_params")
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 _PLAIN = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 _WAYS_OUT = {
+    GenerationMode.BEAM_SEARCH: "Use forerun.load(...).beam_search, which finds the same beams; or "
+    "leave custom_generate out.",
     GenerationMode.ASSISTED_GENERATION: "Name a drafter instead: drafter='lookup', 'early_exit', "
     "or 'model' with draft_model.",
 }
@@ -39,7 +41,8 @@ def check_asked(config: Any, given: Mapping[str, Any], count: int) -> None:
     if mode not in _PLAIN:
         named = mode.value.replace("_", " ")
         way_out = _WAYS_OUT.get(mode, "Leave custom_generate out for it, or its options.")
-        raise OptionError(f"{named.capitalize()} can't be had with drafts.", way_out)
+        what = f"{named.capitalize()} can't be had with drafts inside of generate."
+        raise OptionError(what, way_out)
     for name in _OUTPUTS:
         if config.return_dict_in_generate and getattr(config, name, False):
             what = f"{name}: drafts that fail leave what no text has."

@@ -39,9 +39,12 @@ def hub_folder(name: str) -> Path:
     try:
         return Path(hub.snapshot_download(name, allow_patterns=_WANTED))
     except (errors.RepositoryNotFoundError, errors.LocalEntryNotFoundError) as error:
-        what = f"There is no file {name!r}, and no such model in the Hugging Face cache or hub"
         told = str(error).splitlines()[0][:120]
-        raise ModelNotFoundError(f"{what} ({told}).", "Check the name, and the network.") from error
+        raise ModelNotFoundError(
+            f"There is no file or folder {name!r}, and no such model in the Hugging Face cache or "
+            f"hub ({told}).",
+            "Check the name, and the network.",
+        ) from error
     except (errors.HfHubHTTPError, OSError) as error:
         told = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DownloadError(f"{name} could not be fetched: {told}.", "Try again.") from error

@@ -147,7 +147,7 @@ def _existing(name: str) -> Path:
         pass
     except (OSError, ValueError) as error:  # too long, a loop of links, a NUL, no permission
         reason = error.strerror if isinstance(error, OSError) else error
-        what = f"There is no file {name[:80]!r}: {reason}."
+        what = f"There is no file or folder {name[:80]!r}: {reason}."
         raise ModelNotFoundError(what, "Check the path.") from None
     if not path.exists() and is_hub_id(name) and not path.parent.exists():
         return hub_folder(name)
@@ -155,7 +155,7 @@ def _existing(name: str) -> Path:
         find_registered(name)
     if not path.exists():
         known = ", ".join(MODELS)
-        raise ModelNotFoundError(f"There is no file {name!r}.", f"Known names: {known}.")
+        raise ModelNotFoundError(f"There is no file or folder {name!r}.", f"Known names: {known}.")
     return path
 
 

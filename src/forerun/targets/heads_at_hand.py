@@ -16,7 +16,7 @@ from forerun.models.shipped_head import shipped_head
 from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 from forerun.targets.readout import Readout
-from forerun.targets.table import HEADS, open_head, open_readout
+from forerun.targets.table import HEADS, check_beside, open_head, open_readout
 
 __all__ = ["HeadsAtHand"]
 
@@ -91,6 +91,7 @@ class HeadsAtHand:
         return self._force and file is self._named
 
     def _file(self, kind: str, drafter: str) -> HeadFile:
+        check_beside(self._target)
         if self._named is not None and self._named.kind == kind:
             return self._named
         if self._shipped is not None and self._shipped.kind == kind:

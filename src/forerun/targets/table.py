@@ -10,6 +10,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from forerun.config import Loading
 from forerun.errors import (
     CapabilityError,
     NativeModuleError,
@@ -24,8 +25,8 @@ from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 from forerun.targets.readout import Readout
 
-__all__ = ["HEADS", "READOUTS", "TARGETS", "OpenedTarget", "open_head", "open_readout"]
-__all__ += ["open_target", "target_on"]
+__all__ = ["HEADS", "READOUTS", "TARGETS", "OpenedTarget", "check_beside", "check_placed"]
+__all__ += ["open_head", "open_readout", "open_target", "target_on"]
 
 TARGETS: dict[str, str] = {
     "native": "forerun.targets.native:NativeTarget",
@@ -110,6 +111,23 @@ def open_target(
     _refuse("reference", reason, threads=threads, kv_bits=kv_bits)
     _refuse_foreign(model)
     return OpenedTarget(_kind("reference")(model, context=context, progress=progress), reason)
+
+
+def check_placed(name: str, loading: Loading) -> None:
+    """Refuse what says where and in which type transformers runs, where something else does.
+
+    Args:
+        name: Of the target that runs the model.
+        loading: What it was opened with.
+
+    Raises:
+        OptionError: A device or a type is named, and the target is not transformers.
+    """
+    for option, unsaid in (("device", None), ("dtype", "auto")):
+        value = getattr(loading, option)
+        if value != unsaid and name != "transformers":
+            what = f"{option} = {value} is for the transformers target, and {name} runs this model."
+            raise OptionError(what, f"Choose target 'transformers', or leave {option} out.")
 
 
 def target_on(
@@ -214,13 +232,23 @@ def open_readout(head: HeadFile, model: Model, target: Target, *, force: bool = 
     return opened
 
 
+def check_beside(target: Target) -> None:
+    """Refuse a target that no head runs beside.
+
+    Raises:
+        CapabilityError: It is such a one; the way out names drafters that need no head.
+    """
+    name = target.capabilities.name
+    if name not in HEADS:
+        known = " and ".join(HEADS)
+        what = f"A head runs beside the targets {known} only, and this model runs on {name}."
+        raise CapabilityError(what, "Choose drafter suffix, lookup, recycle or model, or auto.")
+
+
 def _beside(target: Target, table: Mapping[str, str]) -> str:
     """Return what runs beside a target."""
-    name = target.capabilities.name
-    if name not in table:
-        what = f"No head runs beside target {name!r}."
-        raise CapabilityError(what, f"Choose target {' or '.join(map(repr, table))}.")
-    return table[name]
+    check_beside(target)
+    return table[target.capabilities.name]
 
 
 def _kind(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -19,11 +20,15 @@ from forerun.errors import (
     UnsupportedModelError,
 )
 from forerun.events import LoadProgress
+from forerun.extras import pip_command
 from forerun.models.model import Model
 from forerun.targets.transformers import TransformersTarget
 from forerun.targets.transformers_release import decoder_layers
 
 __all__ = ["Placing", "open_transformers"]
+
+# The library names a bare pip, which is often another Python's.
+_PIP = re.compile(r"(?:python3? -m )?pip3? install (?:-\S+ )*['\"]?([A-Za-z][\w.\[\]<>=-]*)['\"]?")
 
 
 class Placing(NamedTuple):
@@ -124,6 +129,7 @@ def _loaded(model: Model, placing: Placing, device: torch.device) -> Any:
 def _translated(model: Model, error: Exception) -> ForerunError:
     told = " ".join(str(error).split())[:300]
     if isinstance(error, ImportError) or "pip install" in told:
+        told = _PIP.sub(lambda found: pip_command(found[1]), told)
         return CapabilityError(f"transformers cannot load {model.path}: {told}", "Install that.")
     if "trust_remote_code" in str(error):
         what = f"{model.path} brings code of its own, which would run on this machine."

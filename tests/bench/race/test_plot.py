@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,3 +55,17 @@ def test_a_sweep_is_drawn_as_lines(tmp_path: Path) -> None:
     for said in ("suffix:N", "suffix:N:warm", "lookup:Nx2", "auto", "draft length"):
         assert f"<!-- {said} -->" in text
     assert text.count("<!-- draft length -->") == 3
+
+
+def test_a_text_without_a_speed_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that would fall to 0 there is interrupted; what stands across is left out."""
+    drawn: list[Any] = []
+    monkeypatch.setattr("forerun.bench.race.plot.save", lambda figure, path: drawn.append(figure))
+    lengths = {name: {"draft_length": int(name[-1])} for name in ("suffix:1", "suffix:3")}
+    sides = ("plain", "auto", *lengths)
+    samples = [sample(side, later=10 * (side in ("plain", "suffix:1"))) for side in sides]
+    details = {"plain": {}, "auto": {}, **lengths}
+    draw_race(report(samples=samples, details=details, ours=sides, errors={}), "unused.svg")
+    line, plain = drawn[0].axes[0].get_lines()
+    assert [math.isnan(height) for height in line.get_ydata()] == [False, True]
+    assert plain.get_label() == "plain"

@@ -139,6 +139,25 @@ def test_texts_that_repeat_themselves_are_left_out() -> None:
     assert record["ratios"]["auto/plain"]["overall"]["value"] > 4 / 3
 
 
+def test_a_text_that_was_whole_with_the_first_pass_is_told_and_left_out() -> None:
+    """No speed of 0: a dash, and a line that says whose texts have none."""
+    base = report()
+    extra = [sample("plain", "5", task="v"), sample("auto", "5", 0.001, task="v", later=0)]
+    details = {"plain": {}, "auto": {}, "suffix:5": {"draft_length": 5}}
+    one = report(samples=[*base.samples[:-1], *extra], details=details, ours=tuple(details))
+    record, before = one.as_json(), base.as_json()["ratios"]["auto/plain"]
+    assert record["sides"]["auto"]["tokens_per_second"]["by_task"]["v"] is None
+    assert record["sides"]["auto"]["texts_in_one_pass"] == 1
+    assert record["sides"]["plain"]["texts_in_one_pass"] == 0
+    assert record["ratios"]["auto/plain"]["by_task"]["v"] is None
+    assert record["ratios"]["auto/plain"]["overall"] == before["overall"]
+    assert "in no speed and in no ratio: 1 text of auto." in printed(one)
+    assert "0.00" not in "".join(
+        cell for grid in one.grids(with_intervals=True) for row in grid.rows for cell in row
+    )
+    assert "in no speed" not in printed(base)
+
+
 def test_acceptance_and_time_are_sums() -> None:
     """Over all texts; a side whose drafts nobody saw has none."""
     acceptance = Acceptance({1: [2, 1], 3: [1, 0]}, {0: [3, 1]})

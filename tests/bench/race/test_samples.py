@@ -27,6 +27,16 @@ def test_a_cell_that_lacks_a_turn_is_not_known() -> None:
     assert known.tolist() == [[[True, True, False]], [[False] * 3]]
 
 
+def test_a_text_that_was_whole_with_the_first_pass_has_no_speed() -> None:
+    """Its cell is left out, for both sides of a ratio; one that nobody took longer for as well."""
+    samples = [sample("a", turn=turn, later=10 * turn) for turn in (0, 1)]
+    samples += [sample("b", turn=turn) for turn in (0, 1)]
+    samples += [sample(side, "2", later=0) for side in "ab"]
+    cells = cells_of(samples, ["a", "b"])["t"]
+    assert cells.known.tolist() == [[[False], [False]], [[True], [False]]]
+    assert cells.tokens[:, 0, 0].tolist() == [10, 20]
+
+
 @pytest.mark.parametrize(
     ("tokens", "share"),
     [

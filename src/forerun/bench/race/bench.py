@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from forerun.api import LanguageModel
 from forerun.bench.end import NEVER, End
 from forerun.bench.machine import Gauge, LoadMeter, describe, load_average
+from forerun.bench.options import Racing
 from forerun.bench.prompts import Prompt, choose, read_prompts, shipped_prompts
 from forerun.bench.race.keep import Keeper
 from forerun.bench.race.ours import OurSide, SideSpec, our_spec, swept
@@ -19,12 +20,13 @@ from forerun.bench.race.protocol import Side
 from forerun.bench.race.report import RaceReport
 from forerun.bench.race.run import Plan, Race, conversation
 from forerun.bench.report import Load
-from forerun.config import Generation, Racing
+from forerun.config import Generation
 from forerun.control.cost import CostCurve, measure
+from forerun.drafters.table import OF_HEAD
 from forerun.errors import DownloadError, OptionError
 from forerun.models.pull import cache_folder
 
-__all__ = ["bench_generate", "prompts_of", "side_names"]
+__all__ = ["bench_generate", "check_head", "prompts_of", "side_names"]
 
 Progress = Callable[[str, float], None]
 
@@ -52,6 +54,20 @@ def side_names(options: Racing) -> list[SideSpec | str]:
     return sides
 
 
+def check_head(options: Racing, specs: Sequence[SideSpec | str]) -> None:
+    """Check that a head that is named is one that some side reads.
+
+    Raises:
+        OptionError: None of them asks a head.
+    """
+    if options.head is None:
+        return
+    ours = [spec.speculation.drafter for spec in specs if not isinstance(spec, str)]
+    if not any({"auto", *OF_HEAD.values()}.intersection(each.split(",")) for each in ours):
+        what = f"head = {options.head!r} is asked by none of the sides."
+        raise OptionError(what, "Add side eagle, medusa or exit, by the head's kind, or auto.")
+
+
 def prompts_of(options: Racing) -> list[Prompt]:
     """Return the prompts that are asked for.
 
@@ -69,26 +85,26 @@ def bench_generate(
     *,
     end: End = NEVER,
     progress: Progress = lambda part, share: None,
+    keeps: Callable[[str], None] = lambda path: None,
 ) -> RaceReport:
     """Let all sides write all prompts in turns.
 
     Args:
-        lm: The model.
+        lm: The model, opened with the options' head.
         options: Who writes what.
         generation: Of it, `max_tokens`, `temperature` and `seed`.
         end: Once it has come, the report is of what was written so far.
         progress: Told what is being done, and the share that is.
+        keeps: Told the file that samples are written into, before the first is.
 
     Raises:
-        OptionError: Prompts, sides or the folder for samples are not as they should be, or no
-            prompt has room in the context.
+        OptionError: Prompts, sides, the head or the folder for samples are not as they should be,
+            or no prompt has room in the context.
     """
-    prompts = prompts_of(options)
-    specs = side_names(options)
-    plan = _plan(options, generation)
-    _check_room(lm, prompts, plan.max_tokens)
+    prompts, specs, plan = _asked(lm, options, generation)
     with ExitStack() as opened:
         keeper = opened.enter_context(Keeper(options.keep))
+        keeps(str(keeper.path))
         kit = _kit(lm, options, plan, prompts)
         sides, errors = opened.enter_context(_opened(specs, lm, kit, progress))
         details = {side.name: side.describe() for side in sides}
@@ -122,6 +138,17 @@ def bench_generate(
         )
         keeper.add(report.as_json())
     return report
+
+
+def _asked(
+    lm: LanguageModel, options: Racing, generation: Generation
+) -> tuple[list[Prompt], list[SideSpec | str], Plan]:
+    """Return prompts, sides and plan, each checked."""
+    prompts, specs = prompts_of(options), side_names(options)
+    check_head(options, specs)
+    plan = _plan(options, generation)
+    _check_room(lm, prompts, plan.max_tokens)
+    return prompts, specs, plan
 
 
 class _AtHand:

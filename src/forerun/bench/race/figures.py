@@ -63,6 +63,7 @@ class Figures:
             "tokens_per_second": self._each(samples, _speed),
             "tokens_per_pass": self._each(samples, _tokens_per_pass),
             "first_token_ms": self._each(samples, _first_ms),
+            "texts_in_one_pass": self.in_one_pass(name),
             "tokens": sum(len(each.written.token_ids) for each in samples),
             "seconds": sum(each.written.first_seconds + each.written.seconds for each in samples),
             "acceptance": _acceptance(samples),
@@ -87,6 +88,10 @@ class Figures:
         """Return a side's tokens per second alone, overall and by task."""
         return self._each(self._by_side[name], _speed)
 
+    def in_one_pass(self, name: str) -> int:
+        """Return how many texts a side had whole with its first pass: those have no speed."""
+        return sum(not sample.written.is_timed for sample in self._by_side[name])
+
     def _each(
         self, samples: Sequence[Sample], figure: Callable[[Sequence[Written]], T]
     ) -> dict[str, Any]:
@@ -106,8 +111,9 @@ def _plain(interval: Interval | None) -> dict[str, float | None] | None:
 
 
 def _speed(texts: Sequence[Written]) -> float | None:
-    seconds = sum(text.seconds for text in texts)
-    return sum(text.later for text in texts) / seconds if seconds > 0 else None
+    timed = [text for text in texts if text.is_timed]
+    seconds = sum(text.seconds for text in timed)
+    return sum(text.later for text in timed) / seconds if seconds > 0 else None
 
 
 def _tokens_per_pass(texts: Sequence[Written]) -> float | None:

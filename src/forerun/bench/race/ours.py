@@ -107,6 +107,7 @@ class OurSide:
             "weights": loading.weights,
             "kv_bits": int(loading.kv_bits or 16),
             "drafter": chosen.drafter,
+            "head": loading.head,
             "draft_length": chosen.draft_length,
             "draft_width": chosen.draft_width,
             "store": WARM if self._spec.is_warm else "empty",

@@ -95,6 +95,11 @@ class Written:
     acceptance: Acceptance | None = None
     drafted_in_rounds: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether anything came after the first token did; else it has no speed."""
+        return self.later > 0
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
         return {

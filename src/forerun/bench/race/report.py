@@ -211,6 +211,7 @@ class RaceReport:
             over = _cell(best["auto_over_it"], with_interval=True)
             yield f"The best of our sides at fixed lengths is {best['side']}; auto over it {over}."
         yield from told_foretold(self.foretold)
+        yield from self._told_of_one_pass()
         for name, error in self.errors.items():
             yield f"{name} was given up: {error}"
         if self.left_out:
@@ -229,6 +230,13 @@ class RaceReport:
                 f"DIFFERENT: {each.side} left {self.reference}'s text of prompt "
                 f"{each.question_id}, turn {each.turn + 1}, at token {each.place}."
             )
+
+    def _told_of_one_pass(self) -> Iterator[str]:
+        """Yield which texts are in no speed, if any are."""
+        counts = {name: self.figures.in_one_pass(name) for name in self.sides}
+        told = ", ".join(f"{counted(n, 'text')} of {name}" for name, n in counts.items() if n)
+        if told:
+            yield f"Whole with the first pass, so in no speed and in no ratio: {told}."
 
     def _side(self, name: str) -> dict[str, Any]:
         error = self.errors.get(name)

@@ -60,7 +60,8 @@ class TaskCells:
     Attributes:
         tokens: Tokens after the first, float64 [sides, prompts, repeats].
         seconds: The time they took, likewise.
-        known: Whether the side wrote all turns of that prompt in that repeat, bool, likewise.
+        known: Whether the side wrote all turns of that prompt in that repeat, and none of them in
+            its first pass, which has no speed; bool, likewise.
     """
 
     tokens: NDArray[np.float64]
@@ -83,11 +84,14 @@ def _cells(samples: Sequence[Sample], sides: Sequence[str]) -> TaskCells:
     shape = (len(sides), len(questions), repeats)
     tokens, seconds, turns = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
     for sample in samples:
+        if not sample.written.is_timed:
+            continue
         cell = places[sample.side], questions[sample.question_id], sample.repeat
         tokens[cell] += sample.written.later
         seconds[cell] += sample.written.seconds
         turns[cell] += 1
-    return TaskCells(tokens, seconds, turns == turns.max(axis=(0, 2), keepdims=True))
+    is_whole = turns == turns.max(axis=(0, 2), keepdims=True)
+    return TaskCells(tokens, seconds, is_whole & (turns > 0))
 
 
 def repeated_share(tokens: Sequence[int]) -> float:

@@ -22,12 +22,17 @@ Record = dict[str, Any]
 
 
 def verdict(ratio: Mapping[str, float | None], at_least: float) -> str:
-    """Return whether a ratio reaches a bound: it fails if its whole interval lies below."""
+    """Return whether a ratio reaches a bound: it fails if its whole interval lies below.
+
+    A single measurement has no interval, and decides nothing.
+    """
     value, high = ratio["value"], ratio["high"]
     assert value is not None
+    if high is None:
+        return OPEN
     if value >= at_least:
         return HOLDS
-    return FAILS if high is None or high < at_least else OPEN
+    return FAILS if high < at_least else OPEN
 
 
 def hardest(ratios: Mapping[str, Mapping[str, float | None] | None]) -> tuple[str, Record] | None:
@@ -50,7 +55,8 @@ def best_of(
         tasks: Of the race.
 
     Returns:
-        For each its `side`, `auto_over_it`, `at_least` and `verdict`; None where nothing is shared.
+        For each its `side`, `auto_over_it`, `at_least` and `verdict`; None where nothing is shared
+        that has a speed.
     """
     own = {name: ratios[f"auto/{name}"] for name in fixed}
     by_task = {
@@ -79,12 +85,11 @@ def grid_of_best(best: Mapping[str, Any], speeds: Mapping[str, Record]) -> Grid:
     """
     rows = []
     for task, own in [*best["by_task"].items(), ("overall", best["overall"])]:
+        of_auto = _speed(speeds["auto"], task)
         if own is None:
+            rows.append([task, "–", "–", of_auto, "–", "–", "–"])
             continue
-        of_side, of_auto = (
-            _speed(speeds[name], None if task == "overall" else task)
-            for name in (own["side"], "auto")
-        )
+        of_side = _speed(speeds[own["side"]], task)
         ratio = own["auto_over_it"]
         over = f"{shown(ratio['value'])} {interval_text(ratio)}".rstrip()
         asked = f"≥ {own['at_least']:g}"
@@ -110,5 +115,5 @@ def told_foretold(foretold: Mapping[str, Record]) -> Iterator[str]:
             )
 
 
-def _speed(speeds: Record, task: str | None) -> str:
-    return shown(speeds["overall"] if task is None else speeds["by_task"][task])
+def _speed(speeds: Record, task: str) -> str:
+    return shown(speeds["overall"] if task == "overall" else speeds["by_task"][task])
