@@ -122,12 +122,12 @@ def test_hours_do_all_of_it(
 ) -> None:
     """With the command's name or without."""
     monkeypatch.setattr(plan, "capture_rate", lambda *given: 8000 / 14.4)
-    monkeypatch.setattr(plan, "learning_rate", lambda *given: 1000 / 18)
+    monkeypatch.setattr(plan.Schedule, "learning", lambda *given: 1.0)
     result = run(*command, "--hours", "0.01", "--folder", str(tmp_path), "--threads", "1")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["data"]["tokens"] >= 8000
     assert f"--head {tmp_path / 'head.gguf'} --show" in result.stderr.replace("\n", "")
-    assert "Capture 8,000 tokens, then learn from 1,000." in result.stderr
+    assert "Capture for 0.2 minutes, at most 8,000 tokens; then learn. 0.6" in result.stderr
     assert (tmp_path / "head.gguf").exists()
 
 

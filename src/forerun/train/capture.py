@@ -158,6 +158,8 @@ def capture(
         check_room(folder, (options.tokens - kept.tokens) * bytes_per_token(recipe))
         writer = _Writer(model, target, recipe, prompts)
         report(kept.news(0))
+        if kept.tokens >= options.tokens:
+            return kept.news(0)
         for conversation in writer.conversations(kept.next_number, options.sequences):
             if conversation is None:
                 if is_over():

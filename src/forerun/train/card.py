@@ -42,6 +42,7 @@ def card_of(
         },
         "training": {
             **options.model_dump(exclude={"folder", "plot", "threads"}),
+            "budget": trained.budget,
             "learned_tokens": trained.learned,
             "hours": round(trained.seconds / 3600, 3),
             "finished": trained.is_over,

@@ -140,6 +140,7 @@ class Trained:
         text: Of the last epoch.
         history: One record for each look at held-out text.
         learned: Tokens learned from, repeats counted.
+        budget: How many there were to be.
         seconds: That all of it took.
         is_over: Whether it came to its end.
     """
@@ -149,5 +150,6 @@ class Trained:
     text: Text
     history: Sequence[dict[str, Any]]
     learned: int
+    budget: int
     seconds: float
     is_over: bool

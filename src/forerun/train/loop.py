@@ -8,10 +8,10 @@ and makes the same steps again. What learns is a `Learner`; the loop is the same
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from time import monotonic
 
 import torch
 
@@ -24,12 +24,13 @@ from forerun.train.options import Learning
 from forerun.train.shards import Recipe, Shards
 from forerun.train.training_state import StateFolder
 
-__all__ = ["learning_rate", "state_folder", "train"]
+__all__ = ["HELD_OUT", "state_folder", "train"]
 
 HELD_OUT = 25
 """One conversation of so many is held out."""
 
 _SAVED_EVERY = 50  # steps
+_FIRST_TIMED = 10  # steps, after which it is first said how many there will be
 _LOOKED_EVERY = 100
 
 
@@ -45,6 +46,7 @@ def train(
     *,
     report: Callable[[TrainingNews], None],
     is_over: Callable[[], bool],
+    seconds: float | None = None,
 ) -> Trained:
     """Train a drafter on what was captured into a folder; one that was begun there goes on.
 
@@ -54,13 +56,15 @@ def train(
         options: How to train.
         report: Told how far it is after each step.
         is_over: Asked between steps whether to end early; the state is saved then.
+        seconds: Learn for so long instead of to the options' budget. The budget then follows from
+            what a second teaches; it is saved with the state before a step is made by it.
 
     Raises:
         TrainingError: The text is of another target, too little or damaged, or the state is of
             another training; or numbers ceased to be finite, which leaves the last good state.
     """
     torch.set_num_threads(options.threads or torch.get_num_threads())
-    trainer = _Trainer(make(Shards(folder).recipe), folder, options)
+    trainer = _Trainer(make(Shards(folder).recipe), folder, options, seconds)
     for news in trainer.steps():
         report(news)
         if is_over():
@@ -69,33 +73,15 @@ def train(
     return trainer.result()
 
 
-def learning_rate(learner: Learner, text: Text, options: Learning, steps: int) -> float:
-    """Return how many tokens a second a training learns from here; nothing is kept.
-
-    Args:
-        learner: As it is before the first step.
-        text: Text whose conversations together are as long as a step wants; what it says is all
-            the same.
-        options: Of the training.
-        steps: To try it on.
-    """
-    torch.set_num_threads(options.threads or torch.get_num_threads())
-    learner.take(text)
-    for values in learner.weights.values():
-        values.requires_grad_()
-    optimizer = torch.optim.AdamW(learner.weights.values(), lr=1e-6)
-    began, rows = time.monotonic(), 0
-    for step in range(steps):
-        rows += learner.backward(range(len(text.learned)), Progress(step, 1, 1)).rows
-        optimizer.step()
-    return rows / (time.monotonic() - began)
-
-
 class _Trainer:
     """One training: its data, weights and state."""
 
-    def __init__(self, learner: Learner, folder: Path, options: Learning) -> None:
+    def __init__(
+        self, learner: Learner, folder: Path, options: Learning, seconds: float | None = None
+    ) -> None:
+        self._began = monotonic()
         self.learner, self._options, self._folder = learner, options, folder
+        self._seconds = seconds
         self._home = StateFolder(state_folder(folder, learner.name), options.kept())
         self._state = self._home.recorded()
         self._best: Weights | None = None
@@ -114,9 +100,8 @@ class _Trainer:
 
     def steps(self) -> Iterator[TrainingNews]:
         """Make steps until the end, yielding after each."""
-        options, state = self._options, self._state
-        began, learned_before = time.monotonic(), state.learned
-        seconds_before = state.seconds
+        state = self._state
+        learned_before, seconds_before = state.learned, state.seconds
         looked: Measured | None = None
         while not self._is_over:
             if state.batch == len(self._plan):
@@ -125,29 +110,46 @@ class _Trainer:
             loss = self._step().losses[0]
             state.batch += 1
             state.step += 1
-            state.seconds = seconds_before + time.monotonic() - began
-            is_last = state.learned >= options.budget
+            spent = monotonic() - self._began
+            state.seconds = seconds_before + spent
+            is_planned = self._plan_again()
+            is_last = state.learned >= self._budget
             is_look = state.step % _LOOKED_EVERY == 0 or is_last
             if is_look:
                 looked = self._look(loss)
-            if state.step % _SAVED_EVERY == 0 or is_last:
+            if state.step % _SAVED_EVERY == 0 or is_planned or is_last:
                 self.save()
-            rate = (state.learned - learned_before) / max(time.monotonic() - began, 1e-9)
-            yield TrainingNews(
-                state.step, state.learned, options.budget, loss, rate, looked, is_look
-            )
+            rate = (state.learned - learned_before) / max(spent, 1e-9)
+            yield TrainingNews(state.step, state.learned, self._budget, loss, rate, looked, is_look)
 
     @property
     def _is_over(self) -> bool:
-        options, state = self._options, self._state
-        return state.learned >= options.budget or state.worse >= options.patience
+        return self._state.learned >= self._budget or self._state.worse >= self._options.patience
+
+    @property
+    def _budget(self) -> int:
+        """When it ends, as far as is known."""
+        is_timed = self._seconds is not None and self._state.budget > 0
+        return self._state.budget if is_timed else self._options.budget
+
+    def _plan_again(self) -> bool:
+        """Let the budget follow from the time that is left; return whether it did."""
+        state = self._state
+        if self._seconds is None:
+            return False
+        left = self._seconds - state.seconds
+        if left > 0 and state.step % _SAVED_EVERY and state.step != _FIRST_TIMED:
+            return False
+        rate = state.learned / max(state.seconds, 1e-9)
+        state.budget = state.learned + int(max(left, 0.0) * rate)
+        return True
 
     def _step(self) -> Taught:
         state = self._state
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate()
         self._optimizer.zero_grad()
-        progress = Progress(state.step, state.learned, self._options.budget)
+        progress = Progress(state.step, state.learned, self._budget)
         taught = self.learner.backward(self._plan[state.batch], progress)
         norm = torch.nn.utils.clip_grad_norm_(list(self.learner.weights.values()), 0.5)
         self._check_finite(*taught.losses, float(norm))
@@ -164,7 +166,7 @@ class _Trainer:
 
     def _rate(self) -> float:
         """A short rise, then half a cosine down to a fiftieth."""
-        done = min(self._state.learned / self._options.budget, 1.0)
+        done = min(self._state.learned / self._budget, 1.0)
         rise = min((self._state.step + 1) / 30, 1.0)
         return self._options.rate * rise * (0.02 + 0.49 * (1 + math.cos(math.pi * done)))
 
@@ -213,8 +215,16 @@ class _Trainer:
         """Return the best weights so far."""
         state, last = self._state, self.learner.weights
         weights = self._best or {name: values.detach() for name, values in last.items()}
-        history, learned, seconds = state.history, state.learned, state.seconds
-        return Trained(self.learner, weights, self._text, history, learned, seconds, self._is_over)
+        return Trained(
+            self.learner,
+            weights,
+            self._text,
+            state.history,
+            state.learned,
+            self._budget,
+            state.seconds,
+            self._is_over,
+        )
 
     def save(self) -> None:
         """Write the state; a kill leaves this or the one before."""

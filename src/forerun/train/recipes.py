@@ -27,7 +27,7 @@ from forerun.train.kinds import KINDS
 from forerun.train.learner import Learner, TrainingNews
 from forerun.train.loop import state_folder, train
 from forerun.train.medusa_folder import export_medusa, import_medusa
-from forerun.train.plan import plan_for
+from forerun.train.plan import Schedule, seconds_to_measure
 from forerun.train.shards import Recipe, Shards
 from forerun.train.speculators import export_speculators, import_speculators
 
@@ -44,6 +44,7 @@ def learned_from(
     *,
     report: Callable[[TrainingNews], None],
     is_over: Callable[[], bool],
+    seconds: float | None = None,
 ) -> dict[str, object] | None:
     """Train a drafter on a folder's text, and write its files and its card, `KIND.json`, there.
 
@@ -54,6 +55,7 @@ def learned_from(
         options: How to train, and in which folder.
         report: Told how far it is after each step.
         is_over: Asked between steps whether to end early; the same call goes on.
+        seconds: Learn for so long instead of to the options' budget.
 
     Returns:
         The card, or None if it ended early: then nothing is written but the training's state.
@@ -69,7 +71,7 @@ def learned_from(
         return KINDS[kind](model, target, recipe, options)
 
     with working_folder(state_folder(folder, kind)):
-        trained = train(make, folder, options, report=report, is_over=is_over)
+        trained = train(make, folder, options, report=report, is_over=is_over, seconds=seconds)
         if not trained.is_over:
             return None
         card = trained.learner.export(trained, folder)
@@ -93,7 +95,7 @@ def head_for_hours(
         model: The target.
         target: Its passes.
         options: How long, and where.
-        told: Told the plan.
+        told: Told the plan, and what follows from it once the capture is over.
         captured: Told how far the capture is.
         learned: Told how far the training is.
         is_over: Asked between passes and steps whether to end early; the same call goes on.
@@ -101,17 +103,30 @@ def head_for_hours(
     Raises:
         TrainingError: As `capture` and `train`.
     """
-    folder = Path(options.folder)
-    plan = plan_for(model, target, options)
-    told(plan.text())
-    capturing = Capturing(tokens=plan.tokens, folder=options.folder, seed=options.seed)
-    news = capture(model, target, folder, capturing, report=captured, is_over=is_over)
-    if news.tokens < plan.tokens:
-        return None
-    learning = HeadLearning(
-        budget=plan.budget, folder=options.folder, seed=options.seed, threads=options.threads
+    schedule = Schedule(model, target, options)
+    told(schedule.plan.text())
+
+    def heard(news: CaptureNews) -> None:
+        captured(news)
+        schedule.captured(news)
+
+    capturing = Capturing(tokens=schedule.plan.tokens, folder=options.folder, seed=options.seed)
+    news = capture(
+        model,
+        target,
+        Path(options.folder),
+        capturing,
+        report=heard,
+        is_over=lambda: schedule.has_text or is_over(),
     )
-    return learned_from("head", model, target, learning, report=learned, is_over=is_over)
+    if news.tokens < schedule.plan.tokens:
+        return None
+    learning = HeadLearning(folder=options.folder, seed=options.seed, threads=options.threads)
+    seconds = schedule.learning(lambda: seconds_to_measure(model, target, learning))
+    told(schedule.plan.text())
+    return learned_from(
+        "head", model, target, learning, report=learned, is_over=is_over, seconds=seconds
+    )
 
 
 def exported(head: HeadFile, model: Model, folder: Path) -> None:

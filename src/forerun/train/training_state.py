@@ -29,6 +29,7 @@ class State:
         epoch: The running one.
         batch: The next of its batches.
         learned: Tokens learned from.
+        budget: When it ends, where that follows from the time; else 0.
         shards: How many each epoch began with.
         best: The best score of a look.
         worse: Looks since then.
@@ -40,6 +41,7 @@ class State:
     epoch: int = 0
     batch: int = 0
     learned: int = 0
+    budget: int = 0
     shards: list[int] = field(default_factory=list)
     best: float = -1.0
     worse: int = 0
