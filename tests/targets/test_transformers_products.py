@@ -43,7 +43,7 @@ def test_a_turned_network_is_the_users_own() -> None:
     import torch
 
     from forerun.targets.transformers import TransformersTarget
-    from forerun.targets.transformers_products import Turned
+    from forerun.targets.transformers_products import turned
 
     network = tiny_network("qwen2")
     before = {name: type(module) for name, module in network.named_modules()}
@@ -53,8 +53,7 @@ def test_a_turned_network_is_the_users_own() -> None:
     for found, expected in zip(scored(target), plain, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     assert {name: type(module) for name, module in network.named_modules()} == before
-    turned = Turned(network).model
-    assert type(turned.lm_head) is not type(network.lm_head)
+    assert type(turned(network).lm_head) is not type(network.lm_head)
     with torch.no_grad():
         network.model.norm.weight.mul_(2.0)
         network.lm_head.weight = torch.nn.Parameter(network.lm_head.weight * 2)
@@ -91,16 +90,16 @@ def test_a_class_of_its_own_keeps_its_product() -> None:
     """What adds to a linear layer is not turned, nor a layer whose forward was replaced."""
     import torch
 
-    from forerun.targets.transformers_products import Turned
+    from forerun.targets.transformers_products import turned
 
     class Own(torch.nn.Linear):
         pass
 
     changed = torch.nn.Linear(2, 2)
     changed.forward = lambda rows: rows  # type: ignore[method-assign]
-    turned = Turned(torch.nn.Sequential(Own(2, 2), changed, torch.nn.Linear(2, 2))).model
-    assert [type(each) for each in turned][:2] == [Own, torch.nn.Linear]
-    assert type(turned[2]) is not torch.nn.Linear
+    copy = turned(torch.nn.Sequential(Own(2, 2), changed, torch.nn.Linear(2, 2)))
+    assert [type(each) for each in copy][:2] == [Own, torch.nn.Linear]
+    assert type(copy[2]) is not torch.nn.Linear
 
 
 def test_modules_that_become_others_are_run_as_they_are() -> None:
@@ -108,7 +107,8 @@ def test_modules_that_become_others_are_run_as_they_are() -> None:
     import torch
     from torch.nn.utils import parametrize
 
-    from forerun.targets.transformers_products import Turned
+    from forerun.targets.transformers_copies import Structure
+    from forerun.targets.transformers_products import turned
 
     class Twice(torch.nn.Module):
         def forward(self, weight: torch.Tensor) -> torch.Tensor:
@@ -125,12 +125,12 @@ def test_modules_that_become_others_are_run_as_they_are() -> None:
 
     for change in (computed, replaced, added):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
-        turned = Turned(model)
-        assert turned.is_current
+        structure = Structure(model)
+        assert structure.is_current
         change(model)
-        assert not turned.is_current
+        assert not structure.is_current
         rows = torch.ones(2, 4)
-        torch.testing.assert_close(Turned(model).model(rows), model(rows))
+        torch.testing.assert_close(turned(model)(rows), model(rows))
 
 
 def test_a_weight_that_is_no_plain_tensor_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,10 +150,10 @@ def test_a_weight_that_is_no_plain_tensor_is_left_alone(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(products, "_WORTH_TIMING", 1)
     layer = torch.nn.Linear(4, 4)
-    before = products.Turned(torch.nn.Sequential(layer)).model
+    before = products.turned(torch.nn.Sequential(layer))
     layer.weight = torch.nn.Parameter(torch.ones(4, 4).as_subclass(Packed), requires_grad=False)
     model = torch.nn.Sequential(layer)
     assert not products.is_faster_turned(model)
-    turned = products.Turned(model).model
+    turned = products.turned(model)
     for each in (before, turned):
         assert each(torch.ones(2, 4)).shape == (2, 4)

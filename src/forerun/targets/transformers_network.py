@@ -1,8 +1,8 @@
 """A transformers model as a target runs it: how it is called, and what is seen on the way.
 
-Nothing of the model that the user holds is changed. To end a pass early it is run as a shallow copy
-that shares every weight and lists fewer layers; to show hidden states its layers are watched for
-the time of the pass.
+Nothing of the model that the user holds is changed. Where it has to be told positions, to turn
+products round or to end early, it is run as a shallow copy that shares every weight; to show hidden
+states its layers are watched for the time of the pass.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from forerun.targets.transformers_copies import Structure, replaced
 from forerun.targets.transformers_fixed import FixedBatch
 from forerun.targets.transformers_pass import Batch, Way
-from forerun.targets.transformers_positions import Positions, replaced, told_positions
-from forerun.targets.transformers_products import Turned
+from forerun.targets.transformers_positions import Positions, told_positions
+from forerun.targets.transformers_products import turned
 from forerun.targets.transformers_release import (
     cache_parameter,
     cache_to,
@@ -72,6 +73,7 @@ class Network:
 
     Attributes:
         layers: How many there are, of the decoder.
+        is_turned: Whether products of few rows are computed the other way round.
         path: Where their list stands in the model; empty if it was not found.
         kinds: Of each layer.
         reader: Runs the encoder, if there is one.
@@ -84,20 +86,30 @@ class Network:
         self.kinds = kinds_of(config)
         self._cache_name = cache_parameter(model) or "cache"
         self._parameters = parameters_of(model)
-        self._cut: dict[int, Any] = {}
-        self._turned: Turned | None = None
         self._implementation = getattr(config, "_attn_implementation", None)
-        self._run = model  # it, or a copy that is told positions
-        self._positions: Positions | None = None
         self.reader: SourceReader | None = None
-        decoder: tuple[str, ...] = ()
+        self._decoder: tuple[str, ...] = ()
         if model.config.is_encoder_decoder:
             self.reader = SourceReader(model, self._cache_name, self.layers)
-            decoder = _path_to(model, model.get_decoder())
-            told = told_positions(model, decoder)
+            self._decoder = _path_to(model, model.get_decoder())
+        self.path = _path_to_layers(model, self._decoder, self.layers)
+        self.is_turned = False
+        self._copy()
+
+    def _copy(self) -> None:
+        """Make what runs: the user's model or, where it takes one, a copy of it as it is now."""
+        self._run = self.model
+        self._positions: Positions | None = None
+        if self.reader is not None:
+            told = told_positions(self.model, self._decoder)
             if told is not None:
                 self._run, self._positions = told
-        self.path = _path_to_layers(model, decoder, self.layers)
+        if self.is_turned:
+            self._run = turned(self._run)
+        self._cut: dict[int, Any] = {}
+        self._structure: Structure | None = None
+        if self._run is not self.model:
+            self._structure = Structure(self.model)
 
     @property
     def takes_positions(self) -> bool:
@@ -177,26 +189,21 @@ class Network:
 
     def turn(self) -> None:
         """Compute products of few rows the other way round from now on."""
-        self._turned = Turned(self._run)
-        self._cut.clear()
-
-    @property
-    def is_turned(self) -> bool:
-        """Whether products of few rows are computed the other way round."""
-        return self._turned is not None
+        self.is_turned = True
+        self._copy()
 
     @property
     def running(self) -> Any:
         """The user's model, or the copy of it that is told positions or turns products round."""
-        if self._turned is None:
-            return self._run
-        if not self._turned.is_current:
-            self.turn()
-        return self._turned.model
+        if self._structure is not None and not self._structure.is_current:
+            self._copy()
+        return self._run
 
     def cut(self, layers: int) -> Any:
         """Return the model with its first layers alone; it shares every weight."""
         whole = self.running
+        if self._structure is None:  # from now on there is a copy
+            self._structure = Structure(self.model)
         if layers not in self._cut:
 
             def shorter(full: Any) -> Any:

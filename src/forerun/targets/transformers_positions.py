@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["Positions", "replaced", "shallow_copy", "told_positions"]
+from forerun.targets.transformers_copies import replaced, shallow_copy
+
+__all__ = ["Positions", "told_positions"]
 
 _TABLE = "embed_positions"
 
@@ -72,30 +74,6 @@ def told_positions(model: Any, path: Sequence[str]) -> tuple[Any, Positions] | N
         if make is not None:
             model, found = replaced(model, [*path, *name.split(".")], make), True
     return (model, positions) if found else None
-
-
-def shallow_copy(module: Any) -> Any:
-    """Return another module that shares all there is; copy.copy refuses parametrized ones."""
-    kind: Any = type(module)
-    other = kind.__new__(kind)
-    other.__dict__.update(module.__dict__)
-    return other
-
-
-def replaced(module: Any, path: Sequence[str], make: Callable[[Any], Any]) -> Any:
-    """Copy a module and those on the path, without their weights, with another at its end.
-
-    Args:
-        module: Nothing of it is changed.
-        path: Names from module to module.
-        make: Returns what stands there instead, from what stands there.
-    """
-    if not path:
-        return make(module)
-    shallow = shallow_copy(module)
-    inner = replaced(module._modules[path[0]], path[1:], make)
-    shallow.__dict__["_modules"] = {**module._modules, path[0]: inner}
-    return shallow
 
 
 def _by_distance(attention: Any, positions: Positions) -> Any:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from forerun.targets.transformers_positions import shallow_copy
+from forerun.targets.transformers_copies import shallow_copy
 
-__all__ = ["MOST_ROWS", "Turned", "is_faster_turned", "product"]
+__all__ = ["MOST_ROWS", "is_faster_turned", "product", "turned"]
 
 MOST_ROWS = 8
 """Rows of a product up to which it is turned round."""
@@ -57,19 +57,6 @@ class _TurnedLinear(torch.nn.Linear):
         return product(rows, self.weight, self.bias)
 
 
-class _Seen(NamedTuple):
-    """What a copy of a module goes by; modules and functions are equal if they are the same."""
-
-    kind: type[torch.nn.Module]
-    forward: object
-    children: dict[str, torch.nn.Module | None]
-
-
-def _seen(module: torch.nn.Module) -> _Seen:
-    own = module.__dict__
-    return _Seen(type(module), own.get("forward"), dict(own["_modules"]))
-
-
 def _is_plain(module: torch.nn.Module) -> bool:
     """Whether it is a linear layer of numbers; a tensor of another kind multiplies by itself."""
     if type(module) is not torch.nn.Linear or "weight" not in module.__dict__["_parameters"]:
@@ -77,39 +64,23 @@ def _is_plain(module: torch.nn.Module) -> bool:
     return type(module.weight) is torch.nn.Parameter and module.weight.layout is torch.strided
 
 
-class Turned:
-    """A model whose linear layers compute the other way round.
+def turned(model: torch.nn.Module) -> Any:
+    """Return a copy of a model whose linear layers compute the other way round."""
+    made: dict[int, torch.nn.Module] = {}
 
-    Args:
-        model: The user's. What becomes of its weights, buffers and hooks later counts; where a
-            module is replaced, `is_current` tells.
-
-    Attributes:
-        model: The copy.
-    """
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._known: list[tuple[torch.nn.Module, _Seen]] = []
-        self._made: dict[int, torch.nn.Module] = {}
-        self.model: Any = self._copy(model)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the user's model still consists of the modules that were copied, unchanged."""
-        return all(_seen(module) == seen for module, seen in self._known)
-
-    def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
-        if id(module) not in self._made:
-            self._made[id(module)] = shallow = shallow_copy(module)
+    def copied(module: torch.nn.Module) -> torch.nn.Module:
+        if id(module) not in made:
+            made[id(module)] = shallow = shallow_copy(module)
             # A class that makes more of it, or a forward of its own, knows why.
             if _is_plain(module) and "forward" not in module.__dict__:
                 shallow.__class__ = _TurnedLinear
             own: dict[str, Any] = module.__dict__["_modules"]
-            self._known.append((module, _seen(module)))
             shallow.__dict__["_modules"] = {
-                name: None if child is None else self._copy(child) for name, child in own.items()
+                name: None if child is None else copied(child) for name, child in own.items()
             }
-        return self._made[id(module)]
+        return made[id(module)]
+
+    return copied(model)
 
 
 def is_faster_turned(
@@ -133,8 +104,8 @@ def is_faster_turned(
     with torch.no_grad():
         for count in _TIMED:
             rows = [each.new_ones((count, each.shape[1])) for each in weights]
-            for turned in spent:
-                spent[turned] += min(_seconds(rows, weights, turned, clock) for _ in range(3))
+            for way in spent:
+                spent[way] += min(_seconds(rows, weights, way, clock) for _ in range(3))
     return spent[True] < _WORTH_TURNING * spent[False]
 
 
@@ -153,10 +124,10 @@ def _some(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def _seconds(
     rows: Sequence[torch.Tensor],
     weights: Sequence[torch.Tensor],
-    turned: bool,
+    is_turned: bool,
     clock: Callable[[], float],
 ) -> float:
     begun = clock()
     for one, weight in zip(rows, weights, strict=True):
-        (product if turned else torch.nn.functional.linear)(one, weight, None)
+        (product if is_turned else torch.nn.functional.linear)(one, weight, None)
     return clock() - begun
