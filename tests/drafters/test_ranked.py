@@ -159,9 +159,9 @@ def test_recycle_learns_from_rows_whose_tokens_failed() -> None:
     drafter.open(1, text.tokens)
     drafter.observe([text.take(Draft.merged([(2, 3), (4,)], "x"), 9)])
     for pair in ((0, 1), (1, 2), (2, 3), (1, 4)):
-        row = drafter._memory(1).by_two[pair]
+        row = drafter._memories[1].by_two[pair]
         assert row.tokens[0] == int(np.argmax(target.logits_after([0, *pair])))
-    assert set(drafter._memory(1).by_one) == {1, 2, 3, 4}
+    assert set(drafter._memories[1].by_one) == {1, 2, 3, 4}
 
 
 def test_recycle_falls_back_to_one_token() -> None:
@@ -185,7 +185,7 @@ def test_rows_learned_further_on_are_rolled_back() -> None:
     target = ToyTarget.random(6, 1, 4)
     text = Text(1, [0, 1], target, sampling=Sampling(temperature=1.0))
     drafter = taught(target, text, [0] * 30)
-    memory = drafter._memory(1)
+    memory = drafter._memories[1]
     before = {key: row.learned for key, row in memory.by_two.items()}
     length = sorted(row.learned for row in memory.by_one.values())[-1] - 1  # that row is to go
     drafter.rollback(1, length)

@@ -193,7 +193,7 @@ def test_in_step_whatever_happens(data: st.DataObject) -> None:
 def test_another_vocabulary_is_refused() -> None:
     """With both sizes, before anything is drafted."""
     with pytest.raises(VocabularyError, match="7 tokens, the target 6"):
-        Model(DrafterKit(V, lambda: ToyTarget.random(7, 1, 1)))
+        Model(ToyTarget.random(7, 1, 1), V)
 
 
 def test_a_draft_model_that_cannot_be_opened_says_so() -> None:

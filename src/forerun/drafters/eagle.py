@@ -19,9 +19,9 @@ from forerun.drafters.comb import Comb
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.head_text import HeadText
 from forerun.drafters.head_tree import HeadNode, HeadTree, score_nodes, score_roots
+from forerun.drafters.memory import Followed
 from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Outcome, Place
 from forerun.drafters.table import DrafterKit
-from forerun.errors import EngineError
 
 __all__ = ["Eagle"]
 
@@ -47,7 +47,7 @@ class Eagle:
         self._head = kit.open_head()
         self._vocab_size = kit.vocab_size
         self._tokens = np.ascontiguousarray(self._head.tokens, dtype=np.uint32)
-        self._texts: dict[int, HeadText] = {}
+        self._texts = Followed[HeadText](self.name)
         self._bare: dict[int, HeadTree] = {}  # each text's last tree, while nobody asked it
         self._seconds, self._asked = 0.0, 0
         self.price = 0.0
@@ -59,31 +59,30 @@ class Eagle:
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text; its prompt's states are still to be shown."""
-        self._add(sequence, HeadText(self._head, tokens))
+        self._texts.add(sequence, lambda: HeadText(self._head, tokens))
 
     def see(self, sequence: int, start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
         """Read a part of the prompt."""
-        self._text(sequence).show(start, hidden, slice(None))
+        self._texts[sequence].show(start, hidden, slice(None))
 
     def fork(self, sequence: int, new: int) -> None:
         """Follow text `new`, which has been `sequence` until now."""
-        self._add(new, self._text(sequence).fork())
+        self._texts.add(new, self._texts[sequence].fork)
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` tokens of the text."""
         self._bare.pop(sequence, None)
-        self._text(sequence).cut(length)
+        self._texts[sequence].cut(length)
 
     def free(self, sequence: int) -> None:
         """Stop following the text."""
-        self._text(sequence).free()
+        self._texts.leave(sequence).free()
         self._bare.pop(sequence, None)
-        del self._texts[sequence]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Take the true features of the texts' new tokens; what was guessed is gone already."""
         for outcome in outcomes:
-            text, before = self._text(outcome.sequence), len(outcome.tokens) - outcome.emitted
+            text, before = self._texts[outcome.sequence], len(outcome.tokens) - outcome.emitted
             kept = outcome.accepted[: outcome.emitted - 1]
             text.tokens = outcome.tokens
             rows = [0, *[1 + node for node in kept]]
@@ -173,7 +172,7 @@ class Eagle:
 
     def _tree(self, request: DraftRequest) -> HeadTree | None:
         """Return a bare tree for a text, if all of it was shown."""
-        text = self._text(request.sequence)
+        text = self._texts[request.sequence]
         text.tokens = request.tokens
         self._bare.pop(request.sequence, None)
         if not text.is_ready:
@@ -182,17 +181,6 @@ class Eagle:
         tree = HeadTree(text, ranks, request.state)
         self._bare[request.sequence] = tree
         return tree
-
-    def _add(self, sequence: int, text: HeadText) -> None:
-        if sequence in self._texts:
-            text.free()
-            raise EngineError(f"Drafter {self.name} already follows text {sequence}.")
-        self._texts[sequence] = text
-
-    def _text(self, sequence: int) -> HeadText:
-        if sequence not in self._texts:
-            raise EngineError(f"Drafter {self.name} does not follow text {sequence}.")
-        return self._texts[sequence]
 
 
 class _HeadPlace:

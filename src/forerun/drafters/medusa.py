@@ -18,9 +18,9 @@ from forerun.core.warp import State
 from forerun.drafters.comb import Comb
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.last_states import LastStates
+from forerun.drafters.memory import Followed
 from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Outcome, Place
 from forerun.drafters.table import DrafterKit
-from forerun.errors import EngineError
 from forerun.models.head_shapes import MEDUSA
 
 __all__ = ["Medusa"]
@@ -48,7 +48,7 @@ class Medusa:
         self._heads = kit.open_readout(MEDUSA)
         self._vocab_size = kit.vocab_size
         self._tokens = np.ascontiguousarray(self._heads.tokens, dtype=np.uint32)
-        self._texts: dict[int, LastStates] = {}
+        self._texts = Followed[LastStates](self.name)
         self._unread: dict[int, _Root] = {}  # each text's last root, while nobody asked it
         self._seconds, self._asked = 0.0, 0
         self.price = 0.0
@@ -60,31 +60,30 @@ class Medusa:
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text; its prompt's states are still to be shown."""
-        self._add(sequence, LastStates())
+        self._texts.add(sequence, LastStates)
 
     def see(self, sequence: int, start: int, hidden: Mapping[int, Array]) -> None:
         """Read a part of the prompt."""
-        self._text(sequence).show(start, hidden[self._heads.layer], slice(None))
+        self._texts[sequence].show(start, hidden[self._heads.layer], slice(None))
 
     def fork(self, sequence: int, new: int) -> None:
         """Follow text `new`, which has been `sequence` until now."""
-        self._add(new, self._text(sequence).fork())
+        self._texts.add(new, self._texts[sequence].fork)
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` tokens of the text."""
         self._unread.pop(sequence, None)
-        self._text(sequence).cut(length)
+        self._texts[sequence].cut(length)
 
     def free(self, sequence: int) -> None:
         """Stop following the text."""
-        self._text(sequence)
+        self._texts.leave(sequence)
         self._unread.pop(sequence, None)
-        del self._texts[sequence]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Take the true states of the texts' new tokens."""
         for outcome in outcomes:
-            text, states = self._text(outcome.sequence), outcome.hidden.get(self._heads.layer)
+            text, states = self._texts[outcome.sequence], outcome.hidden.get(self._heads.layer)
             if states is not None:
                 kept = outcome.accepted[: outcome.emitted - 1]
                 root = len(outcome.tokens) - outcome.emitted - 1
@@ -155,7 +154,7 @@ class Medusa:
 
     def _root(self, request: DraftRequest) -> _Root | None:
         """Return a text's root, if the state before it was shown."""
-        text = self._text(request.sequence)
+        text = self._texts[request.sequence]
         self._unread.pop(request.sequence, None)
         state = text.at(len(request.tokens) - 2)
         if state is None:
@@ -163,16 +162,6 @@ class Medusa:
         root = _Root(request, state, HeadRanks(request, self._tokens, self.name))
         self._unread[request.sequence] = root
         return root
-
-    def _add(self, sequence: int, text: LastStates) -> None:
-        if sequence in self._texts:
-            raise EngineError(f"Drafter {self.name} already follows text {sequence}.")
-        self._texts[sequence] = text
-
-    def _text(self, sequence: int) -> LastStates:
-        if sequence not in self._texts:
-            raise EngineError(f"Drafter {self.name} does not follow text {sequence}.")
-        return self._texts[sequence]
 
 
 class _Root:

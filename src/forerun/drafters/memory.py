@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Never, Protocol, Self, TypeVar
 
 from forerun.core.tree import Draft
 from forerun.drafters.protocol import DraftRequest, Outcome
 from forerun.errors import EngineError
 
-__all__ = ["BORDER", "Follower", "Leaving", "Memory", "Memoryless"]
+__all__ = ["BORDER", "Followed", "Follower", "Leaving", "Memory", "Memoryless"]
 
 
 BORDER = -1
@@ -39,6 +39,36 @@ class Memory(Protocol):
         ...
 
 
+Kept = TypeVar("Kept")
+
+
+class Followed(dict[int, Kept]):
+    """What a drafter keeps of each text that it follows.
+
+    Args:
+        drafter: Whose it is, for errors: another text than those is an `EngineError`.
+    """
+
+    def __init__(self, drafter: str) -> None:
+        super().__init__()
+        self._drafter = drafter
+
+    def add(self, sequence: int, make: Callable[[], Kept]) -> None:
+        """Follow one more text, if it is another; what is kept of it is made then."""
+        if sequence in self:
+            raise EngineError(f"Drafter {self._drafter} already follows text {sequence}.")
+        self[sequence] = make()
+
+    def leave(self, sequence: int) -> Kept:
+        """Follow a text no longer, and return what was kept of it."""
+        kept = self[sequence]
+        del self[sequence]
+        return kept
+
+    def __missing__(self, sequence: int) -> Never:
+        raise EngineError(f"Drafter {self._drafter} does not follow text {sequence}.")
+
+
 M = TypeVar("M", bound=Memory)
 
 
@@ -55,7 +85,7 @@ class Follower(ABC, Generic[M]):
 
     def __init__(self, remember: Callable[[], M]) -> None:
         self._remember = remember
-        self._memories: dict[int, M] = {}
+        self._memories = Followed[M](self.name)
 
     @abstractmethod
     def guess(self, memory: M, request: DraftRequest) -> Draft:
@@ -63,23 +93,22 @@ class Follower(ABC, Generic[M]):
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text that begins with `tokens`."""
-        self._add(sequence, self._remember())
+        self._memories.add(sequence, self._remember)
         self._in_step(sequence, tokens)
 
     def fork(self, sequence: int, new: int) -> None:
         """Follow text `new`, which has been `sequence` until now."""
-        self._add(new, self._memory(sequence).copy())
+        self._memories.add(new, self._memories[sequence].copy)
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` tokens of the text."""
-        memory = self._memory(sequence)
+        memory = self._memories[sequence]
         if length < len(memory):
             memory.cut(length)
 
     def free(self, sequence: int) -> None:
         """Stop following the text."""
-        self._memory(sequence)
-        del self._memories[sequence]
+        self._memories.leave(sequence)
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Guess for each text by itself."""
@@ -91,20 +120,10 @@ class Follower(ABC, Generic[M]):
             self._in_step(outcome.sequence, outcome.tokens)
 
     def _in_step(self, sequence: int, tokens: Sequence[int]) -> M:
-        memory = self._memory(sequence)
+        memory = self._memories[sequence]
         for token in tokens[len(memory) :]:
             memory.push(token)
         return memory
-
-    def _add(self, sequence: int, memory: M) -> None:
-        if sequence in self._memories:
-            raise EngineError(f"Drafter {self.name} already follows text {sequence}.")
-        self._memories[sequence] = memory
-
-    def _memory(self, sequence: int) -> M:
-        if sequence not in self._memories:
-            raise EngineError(f"Drafter {self.name} does not follow text {sequence}.")
-        return self._memories[sequence]
 
 
 class Leaving(Follower[M]):
@@ -133,7 +152,7 @@ class Leaving(Follower[M]):
 
     def free(self, sequence: int) -> None:
         """Stop following the text; its tenant's later texts may guess from it."""
-        memory = self._memory(sequence)
+        memory = self._memories[sequence]
         super().free(sequence)
         tenant = self._tenants.pop(sequence, None)
         if tenant is not None:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from forerun.core.tree import Draft
 from forerun.drafters.comb import Comb, grow_together
+from forerun.drafters.memory import Followed
 from forerun.drafters.protocol import Drafter, DraftRequest, Outcome
 from forerun.drafters.retold import Retold
 from forerun.drafters.table import DrafterKit
-from forerun.errors import EngineError, VocabularyError
+from forerun.errors import VocabularyError
 from forerun.targets.protocol import Row, Target
 
 __all__ = ["Model", "open_model"]
@@ -42,7 +43,8 @@ class Model:
     catches up. Where the draft model's context is full it has no guess, and decoding goes on.
 
     Args:
-        kit: Opens the draft model.
+        model: The draft model.
+        vocab_size: Tokens that the target knows.
 
     Raises:
         VocabularyError: The draft model has another number of tokens than the target.
@@ -50,36 +52,38 @@ class Model:
 
     name = "model"
 
-    def __init__(self, kit: DrafterKit) -> None:
-        self._model: Target = kit.open_draft_model()
-        if self._model.vocab_size != kit.vocab_size:
+    def __init__(self, model: Target, vocab_size: int) -> None:
+        if model.vocab_size != vocab_size:
             raise VocabularyError(
-                f"The draft model knows {self._model.vocab_size} tokens, "
-                f"the target {kit.vocab_size}.",
+                f"The draft model knows {model.vocab_size} tokens, the target {vocab_size}.",
                 "Choose a draft model with the target's own vocabulary.",
             )
-        self._twins: dict[int, _Twin] = {}
+        self._model = model
+        self._twins = Followed[_Twin](self.name)
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text; the first draft will read it."""
-        self._add(sequence, _Twin(None, []))
+        self._twins.add(sequence, lambda: _Twin(None, []))
 
     def fork(self, sequence: int, new: int) -> None:
         """Follow text `new`, which has been `sequence` until now."""
-        twin = self._twin(sequence)
-        own = None if twin.sequence is None else self._model.fork(twin.sequence)
-        self._add(new, _Twin(own, twin.tokens.copy(), twin.agreed))
+        twin = self._twins[sequence]
+
+        def forked() -> _Twin:
+            own = None if twin.sequence is None else self._model.fork(twin.sequence)
+            return _Twin(own, twin.tokens.copy(), twin.agreed)
+
+        self._twins.add(new, forked)
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` tokens of the text."""
-        self._keep(self._twin(sequence), length)
+        self._keep(self._twins[sequence], length)
 
     def free(self, sequence: int) -> None:
         """Stop following the text."""
-        twin = self._twin(sequence)
+        twin = self._twins.leave(sequence)
         if twin.sequence is not None:
             self._model.free(twin.sequence)
-        del self._twins[sequence]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing yet: the next draft finds out what came true."""
@@ -91,7 +95,7 @@ class Model:
 
     def _catch_up(self, request: DraftRequest) -> None:
         """Make the twin a beginning of the text, short of its last token at least."""
-        twin, tokens = self._twin(request.sequence), request.tokens
+        twin, tokens = self._twins[request.sequence], request.tokens
         if twin.sequence is None:
             twin.tokens = list(tokens[:-1])
             twin.sequence = self._model.open(twin.tokens, request.source or None)
@@ -114,7 +118,7 @@ class Model:
         for comb in combs:
             if not comb.trunk:
                 self._catch_up(comb.request)
-            twin = self._twin(comb.request.sequence)
+            twin = self._twins[comb.request.sequence]
             assert twin.sequence is not None, "caught up before its first pass"
             unseen, start = _unseen(comb, len(twin.tokens)), len(rows)
             for i, token in enumerate(unseen):
@@ -134,16 +138,6 @@ class Model:
             del twin.tokens[length:]
         twin.agreed = min(twin.agreed, length)
 
-    def _add(self, sequence: int, twin: _Twin) -> None:
-        if sequence in self._twins:
-            raise EngineError(f"Drafter model already follows text {sequence}.")
-        self._twins[sequence] = twin
-
-    def _twin(self, sequence: int) -> _Twin:
-        if sequence not in self._twins:
-            raise EngineError(f"Drafter model does not follow text {sequence}.")
-        return self._twins[sequence]
-
 
 def open_model(kit: DrafterKit) -> Drafter:
     """Return the drafter behind a draft model: by its tokens, or by text where they are others.
@@ -152,7 +146,7 @@ def open_model(kit: DrafterKit) -> Drafter:
         VocabularyError: The draft model has another number of tokens than the target.
     """
     model, border = kit.open_draft_model(), kit.border()
-    return Model(kit) if border is None else Retold(model, border)
+    return Model(model, kit.vocab_size) if border is None else Retold(model, border)
 
 
 def _unseen(comb: Comb, seen: int) -> list[int]:

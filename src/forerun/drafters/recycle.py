@@ -215,7 +215,7 @@ class Recycle(Leaving[Rows]):
             self._learn(outcome)
 
     def _learn(self, outcome: Outcome) -> None:
-        memory = self._memory(outcome.sequence)
+        memory = self._memories[outcome.sequence]
         found = fast_likeliest(outcome.logits, LISTED, self._threads)
         learned = len(outcome.tokens) - outcome.emitted
         root = _last_two(outcome.tokens[max(learned - 2, 0) : learned])

@@ -14,8 +14,8 @@ import numpy as np
 
 from forerun.core.proposal import Point
 from forerun.core.tree import ROOT, Draft, Node
+from forerun.drafters.memory import Followed
 from forerun.drafters.protocol import DraftRequest, Outcome
-from forerun.errors import EngineError
 from forerun.targets.protocol import Row, Target
 
 __all__ = ["Border", "Retold"]
@@ -63,29 +63,26 @@ class Retold:
 
     def __init__(self, model: Target, border: Border) -> None:
         self._model, self._border = model, border
-        self._twins: dict[int, _Twin] = {}
+        self._twins = Followed[_Twin](self.name)
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text; the first draft will read it."""
-        if sequence in self._twins:
-            raise EngineError(f"Drafter model already follows text {sequence}.")
-        self._twins[sequence] = _Twin()
+        self._twins.add(sequence, _Twin)
 
     def fork(self, sequence: int, new: int) -> None:
         """Follow text `new`, which has been `sequence` until now; it will be read anew."""
-        self._twin(sequence)
+        self._twins[sequence]  # which must be there
         self.open(new, ())
 
     def rollback(self, sequence: int, length: int) -> None:
         """Nothing yet: the next draft finds out what still stands."""
-        self._twin(sequence)
+        self._twins[sequence]  # which must be there
 
     def free(self, sequence: int) -> None:
         """Stop following the text."""
-        twin = self._twin(sequence)
+        twin = self._twins.leave(sequence)
         if twin.sequence is not None:
             self._model.free(twin.sequence)
-        del self._twins[sequence]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing yet: the next draft finds out what came true."""
@@ -115,7 +112,7 @@ class Retold:
         rows: list[Row] = []
         paths: list[tuple[_Twin, int, list[int]]] = []
         for name, tokens in texts:
-            twin = self._twin(name)
+            twin = self._twins[name]
             sequence = self._agree(twin, tokens)
             start, seen = len(rows), len(twin.tokens)
             for place, token in enumerate(tokens[seen:]):
@@ -156,8 +153,3 @@ class Retold:
             for place, token in enumerate(new[: request.length])
         ]
         return Draft(tuple(nodes))
-
-    def _twin(self, sequence: int) -> _Twin:
-        if sequence not in self._twins:
-            raise EngineError(f"Drafter model does not follow text {sequence}.")
-        return self._twins[sequence]
