@@ -21,6 +21,8 @@ TEMPLATE = (
 OPTIONS: dict[str, Any] = {
     "tokens": 1500,
     "prompt_tokens": 12,
+    "long_prompts": 0.25,
+    "long_prompt_tokens": 40,
     "answer_tokens": 24,
     "top": 20,
     "sequences": 5,

@@ -122,7 +122,8 @@ def test_a_killed_capture_goes_on_to_the_same_shards(
     """SIGKILL in the middle of a run of the command leaves whole shards, which are taken up."""
     command = [sys.executable, "-m", "forerun", "train", "capture", "-m", str(model.path)]
     command += ["--folder", str(tmp_path), "--tokens", "1500", "--threads", "1", "--json"]
-    for name in ("prompt_tokens", "answer_tokens", "top", "sequences"):
+    lengths = ("prompt_tokens", "long_prompts", "long_prompt_tokens", "answer_tokens")
+    for name in (*lengths, "top", "sequences"):
         command += [f"--{name.replace('_', '-')}", str(OPTIONS[name])]
     command += ["--temperatures", "1,0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as first:
@@ -169,6 +170,18 @@ def test_a_capture_says_how_far_it_is(model: Model, target: NativeTarget, tmp_pa
     assert told[-1].tokens == Shards(tmp_path).num_tokens >= 1500 > told[-2].tokens
     assert json.dumps(told[-1].as_json())
     assert "1,500 tokens" in told[-1].text()
+
+
+def test_a_long_prompt_is_one_passage_after_another(
+    model: Model, target: NativeTarget, tmp_path: Path
+) -> None:
+    """Where the target would end it sooner, it goes on; an answer has room behind it."""
+    changes = {"long_prompts": 1.0, "long_prompt_tokens": 90, "answer_tokens": 16, "tokens": 6000}
+    captured(model, tmp_path, target, **changes)
+    prompts = [each.answer for each in Shards(tmp_path).conversations()]
+    assert max(prompts) > 80
+    assert sum(each > 20 for each in prompts) > len(prompts) / 2
+    assert all(len(each.tokens) <= 128 for each in Shards(tmp_path).conversations())
 
 
 def test_too_little_disk_is_said_before_anything_is_written(
@@ -240,7 +253,7 @@ def test_a_prompt_that_leaves_no_room_is_refused(
 ) -> None:
     """With both numbers; the model reads 128 tokens."""
     with pytest.raises(OptionError, match=r"prompt of 120 tokens .* reads 128"):
-        captured(model, tmp_path, target, prompt_tokens=120)
+        captured(model, tmp_path, target, prompt_tokens=120, long_prompt_tokens=768)
 
 
 def test_a_model_without_a_template_writes_plain_text(tmp_path: Path) -> None:

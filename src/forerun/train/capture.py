@@ -115,6 +115,8 @@ def recipe_of(model: Model, options: Capturing, prompts: Sequence[str]) -> Recip
         prompt_tokens=options.prompt_tokens,
         answer_tokens=options.answer_tokens,
         prompts=hashlib.sha256(words).hexdigest() if prompts else "",
+        long_prompts=options.long_prompts,
+        long_prompt_tokens=options.long_prompt_tokens if options.long_prompts else 0,
     )
 
 
@@ -257,9 +259,10 @@ class _Writer:
         self._model, self._target, self._recipe, self._prompts = model, target, recipe, prompts
         self._frame = frame_of(model)
         self._warps: dict[tuple[float, float], Warp] = {}
-        around = len(self._frame.before + self._frame.after) + recipe.prompt_tokens
-        self._room = min(target.context_length, around + recipe.answer_tokens)
-        if self._room < around + _LEAST:
+        around = len(self._frame.before + self._frame.after)
+        # A long prompt takes no room from an answer; a usual one may.
+        self._longest = target.context_length - around - recipe.answer_tokens
+        if target.context_length < around + recipe.prompt_tokens + _LEAST:
             what = f"A prompt of {recipe.prompt_tokens} tokens and an answer of {_LEAST}: "
             what += f"{model.name} reads {target.context_length} in all."
             raise OptionError(what, "Lower prompt_tokens.")
@@ -283,11 +286,18 @@ class _Writer:
                     following += 1
 
     def _begin(self, number: int) -> _Text:
-        start = beginning(number, self._recipe, self._model.tokenizer, self._frame, self._prompts)
+        start = beginning(
+            number,
+            self._recipe,
+            self._model.tokenizer,
+            self._frame,
+            self._prompts,
+            longest=self._longest,
+        )
         noise = fast_noise(self._recipe.seed, number)
         ends = self._model.tokenizer.eos_ids
         text = _Text(number, self._target.open(), start, self._frame, noise, frozenset(ends))
-        text.limit(self._recipe.prompt_tokens, self._recipe.answer_tokens, self._room)
+        text.limit(self._recipe.answer_tokens, self._target.context_length)
         return text
 
     def _pass(self, texts: Sequence[_Text]) -> None:
@@ -361,11 +371,13 @@ class _Text:
         self._answer = len(self.tokens) if start.is_whole else None
         self._made: list[tuple[NDArray[np.generic], ...]] = []
         self._loop = LoopWatch()
-        self._prompt_end = self._answer_tokens = self._room = 0
+        first = len(frame.before)
+        self._prompt_end = max(first + start.most, len(self.tokens) + 1)
+        self._passages_until = first + start.least
+        self._answer_tokens = self._room = 0
 
-    def limit(self, prompt: int, answer: int, room: int) -> None:
-        """Set where the prompt ends at the latest, and how much may follow."""
-        self._prompt_end = max(len(self._frame.before) + prompt, len(self.tokens) + 1)
+    def limit(self, answer: int, room: int) -> None:
+        """Set how much may follow the prompt, and how much there may be in all."""
         self._answer_tokens, self._room = answer, room
 
     @property
@@ -394,7 +406,10 @@ class _Text:
 
     def _write_prompt(self, token: int) -> None:
         is_over = token in self._ends or token == self._frame.after[0]
-        if not is_over:
+        if is_over and self._frame.between and len(self.tokens) < self._passages_until:
+            self.tokens += self._frame.between[: self._prompt_end - len(self.tokens)]
+            is_over = len(self.tokens) >= self._prompt_end
+        elif not is_over:
             self.tokens.append(token)
             is_over = len(self.tokens) >= self._prompt_end or self._loop.loops(token)
         if is_over:

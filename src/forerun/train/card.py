@@ -39,6 +39,7 @@ def card_of(
             "temperatures": list(recipe.temperatures),
             "seed": recipe.seed,
             "own_prompts": not recipe.prompts,
+            "long_prompts": recipe.long_prompts,
         },
         "training": {
             **options.model_dump(exclude={"folder", "plot", "threads"}),

@@ -6,7 +6,7 @@ task and a subject, and it goes on from there by sampling, so no two prompts end
 
 from __future__ import annotations
 
-__all__ = ["OPENINGS", "TOPICS"]
+__all__ = ["LONG_OPENINGS", "OPENINGS", "TOPICS"]
 
 TOPICS = (
     "the sea", "a lost dog", "old maps", "bread", "the moon landing", "a shy robot", "bees",
@@ -127,3 +127,27 @@ OPENINGS = (
     "Hello",
     "Thank you",
 )
+
+LONG_OPENINGS = (
+    "Summarize the following article:\n\n",
+    "Summarize this report about {topic} in three sentences:\n\n",
+    "Summarize the history of {topic}, as it is told here:\n\n",
+    "Read the text and list its main points.\n\nText: ",
+    "Answer the question at the end with what stands in these documents.\n\nDocument 1: ",
+    "Use only these passages about {topic}.\n\n[1] ",
+    "What was decided in this meeting about {topic}?\n\n",
+    "Write a headline for this news report:\n\nLONDON,",
+    "Who are the persons in this story about {topic}?\n\n",
+    "Translate the following text into German:\n\n",
+    "Translate the following text into French:\n\n",
+    "Translate the following German text into English:\n\nDie",
+    "Rewrite this text in simpler words:\n\n",
+    "Correct the mistakes in this essay about {topic}:\n\n",
+    "What does this program do?\n\n```python\nimport",
+    "Find the mistake in this file:\n\n```python\n",
+    "Continue this story about {topic}:\n\nOnce upon a time",
+    "Reply to this letter:\n\nDear",
+    "Resuma o texto seguinte:\n\n",
+    "Traduza o texto seguinte para o inglês:\n\nO",
+)
+"""What a long text follows."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from forerun.config import Options, PathText, Real, Whole
 
@@ -44,6 +44,20 @@ class Capturing(Options):
     prompt_tokens: Whole = Field(
         192, ge=1, le=100_000, description="Most tokens of a prompt; a longer one is cut."
     )
+    long_prompts: Real = Field(
+        0.15,
+        ge=0,
+        le=1,
+        description="The share of conversations whose prompts may be longer than that: texts to "
+        "summarize, translate or answer from, passage after passage.",
+    )
+    long_prompt_tokens: Whole = Field(
+        768,
+        ge=1,
+        le=100_000,
+        description="Most tokens of a long prompt, as far as the model's context has room for it "
+        "and an answer.",
+    )
     answer_tokens: Whole = Field(256, ge=16, le=100_000, description="Most tokens of an answer.")
     layers: tuple[Annotated[Whole, Field(ge=0)], ...] = Field(
         (),
@@ -60,6 +74,22 @@ class Capturing(Options):
     folder: PathText = Field(
         "forerun-train", description="Where captured text, weights in the making and results are."
     )
+
+    @model_validator(mode="after")
+    def _long_ones_are_longer(self) -> Self:
+        default = type(self).model_fields["long_prompt_tokens"].default
+        if self.long_prompt_tokens != default:
+            if self.long_prompts == 0:
+                raise ValueError(
+                    f"long_prompt_tokens = {self.long_prompt_tokens}, and long_prompts = 0 has "
+                    "none; leave one of them out."
+                )
+            if self.long_prompt_tokens <= self.prompt_tokens:
+                raise ValueError(
+                    f"long_prompt_tokens = {self.long_prompt_tokens} is no more than "
+                    f"prompt_tokens = {self.prompt_tokens}; raise it, or give long_prompts = 0."
+                )
+        return self
 
 
 class Learning(Options):

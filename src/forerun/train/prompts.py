@@ -17,7 +17,7 @@ from forerun.errors import OptionError
 from forerun.models.model import Model
 from forerun.models.tokenizer import Tokenizer
 from forerun.regular_file import opened_file, reason_of
-from forerun.train.openings import OPENINGS, TOPICS
+from forerun.train.openings import LONG_OPENINGS, OPENINGS, TOPICS
 from forerun.train.shards import Recipe
 
 __all__ = ["Beginning", "Frame", "beginning", "frame_of", "read_prompts"]
@@ -35,10 +35,12 @@ class Frame:
     Attributes:
         before: What stands before the user's words.
         after: What ends the user's turn and begins the answer; empty where there is no template.
+        between: What stands between two passages of the user's words.
     """
 
     before: tuple[int, ...]
     after: tuple[int, ...]
+    between: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,16 @@ class Beginning:
         is_whole: The answer follows; else the target goes on writing the user's turn.
         prompt_temperature: At which the target writes the rest of the prompt.
         temperature: Of the answer; 0 is greedy.
+        most: At how many tokens of the user's words they are cut.
+        least: Before so many the target goes on with another passage where it would end.
     """
 
     tokens: tuple[int, ...]
     is_whole: bool
     prompt_temperature: float
     temperature: float
+    most: int
+    least: int = 0
 
 
 def frame_of(model: Model) -> Frame:
@@ -65,13 +71,14 @@ def frame_of(model: Model) -> Frame:
         TemplateError: The template fails.
     """
     tokenizer = model.tokenizer
+    between = tuple(tokenizer.encode("\n\n", bos=False))
     if model.chat_template is None:
         first = tokenizer.bos_id if tokenizer.bos_id is not None else min(tokenizer.eos_ids)
-        return Frame((first,), ())
+        return Frame((first,), (), between)
     text = model.chat_template.render([{"role": "user", "content": _MARK}])
     before, _, after = text.partition(_MARK)
     parts = [tokenizer.encode(part, special=True, bos=False) for part in (before, after)]
-    return Frame(tuple(parts[0]), tuple(parts[1]))
+    return Frame(tuple(parts[0]), tuple(parts[1]), between)
 
 
 def beginning(
@@ -80,6 +87,8 @@ def beginning(
     tokenizer: Tokenizer,
     frame: Frame,
     prompts: Sequence[str],
+    *,
+    longest: int,
 ) -> Beginning:
     """Return how conversation `index` begins.
 
@@ -89,24 +98,40 @@ def beginning(
         tokenizer: Reads the words.
         frame: Of the model.
         prompts: The user's own; none lets the target write them.
+        longest: Tokens of a long prompt that the context has room for.
     """
     random = np.random.default_rng([recipe.seed, index])
     temperature = float(recipe.temperatures[int(random.integers(len(recipe.temperatures)))])
     prompt_temperature = (0.7, 1.0)[random.integers(2)]
-    text = prompts[index % len(prompts)] if prompts else _opening(random)
+    most, least = _length(index, recipe, longest)
+    if least:  # hotter, a small model loses the thread before a long text is over
+        prompt_temperature = 0.7
+    openings = LONG_OPENINGS if least else OPENINGS
+    text = prompts[index % len(prompts)] if prompts else _opening(random, openings)
     words = tuple(tokenizer.encode(text, special=False, bos=False)) if text else ()
-    tokens = frame.before + words[: recipe.prompt_tokens]
+    tokens = frame.before + words[:most]
     if prompts:
         tokens += frame.after
     is_whole = bool(prompts) or not frame.after
-    return Beginning(tokens, is_whole, prompt_temperature, temperature)
+    return Beginning(tokens, is_whole, prompt_temperature, temperature, most, least)
 
 
-def _opening(random: np.random.Generator) -> str:
-    if random.random() < _FREE:
+def _length(index: int, recipe: Recipe, longest: int) -> tuple[int, int]:
+    """Return most and least tokens of a prompt; any length will do for most of them."""
+    # Numbers of its own: a capture without long prompts draws what it always drew.
+    random = np.random.default_rng([recipe.seed, index, 1])
+    most = min(recipe.long_prompt_tokens, longest)
+    if random.random() >= recipe.long_prompts or most <= recipe.prompt_tokens:
+        return recipe.prompt_tokens, 0
+    most = int(random.integers(recipe.prompt_tokens, most, endpoint=True))
+    return most, most * 3 // 4
+
+
+def _opening(random: np.random.Generator, openings: tuple[str, ...]) -> str:
+    if random.random() < _FREE and openings is OPENINGS:
         return ""
     topic = TOPICS[random.integers(len(TOPICS))]
-    return OPENINGS[random.integers(len(OPENINGS))].replace("{topic}", topic)
+    return openings[random.integers(len(openings))].replace("{topic}", topic)
 
 
 def read_prompts(path: str) -> list[str]:

@@ -54,6 +54,8 @@ class Recipe:
         prompt_tokens: Most tokens of a prompt.
         answer_tokens: Most tokens of an answer.
         prompts: Checksum of the user's prompts; empty if the target writes them.
+        long_prompts: The share of conversations whose prompts may be longer.
+        long_prompt_tokens: Most tokens of those.
     """
 
     target: str
@@ -67,6 +69,8 @@ class Recipe:
     prompt_tokens: int
     answer_tokens: int
     prompts: str = ""
+    long_prompts: float = 0.0
+    long_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
