@@ -32,17 +32,36 @@ from forerun.train.student import initial_student
 
 _LOOKUP_TOKENS = 10
 
-Ways = dict[str, Callable[[Sequence[int]], list[int]]]
+Way = Callable[[Sequence[int]], list[int]]
+Ways = dict[str, Way]
 
 
-def _network(model: Model) -> Any:
-    """Return the model as a network of transformers, in float32."""
-    layers = model.architecture.num_layers
+def write_network(model: Model, layers: int, folder: Path) -> Any:
+    """Write the model's first layers as a folder, and return them as a network in float32."""
     weights = initial_student(model, range(layers))
     tensors = {name: values.numpy() for name, values in weights.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        write_model_folder(model, layers, tensors, Path(folder), "float32")
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    write_model_folder(model, layers, tensors, folder, "float32")
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def theirs(network: Any, max_tokens: int, ends: Sequence[int], **how: Any) -> Way:
+    """Return what writes with `generate`, its options given."""
+
+    def write(prompt: Sequence[int]) -> list[int]:
+        ids = torch.tensor([list(prompt)])
+        found = network.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_tokens,
+            do_sample=False,
+            eos_token_id=list(ends),
+            pad_token_id=ends[0],
+            **how,
+        )
+        tokens: list[int] = found[0, len(prompt) :].tolist()
+        return tokens
+
+    return write
 
 
 def _ways(
@@ -51,33 +70,19 @@ def _ways(
     """Return what writes: each takes a prompt and returns a text."""
     ends = sorted(lm.model.tokenizer.eos_ids)
 
-    def theirs(prompt: Sequence[int], **how: Any) -> list[int]:
-        ids = torch.tensor([list(prompt)])
-        found = network.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_tokens,
-            do_sample=False,
-            eos_token_id=ends,
-            pad_token_id=ends[0],
-            **how,
-        )
-        tokens: list[int] = found[0, len(prompt) :].tolist()
-        return tokens
-
     def ours(drafter: str) -> Callable[[Sequence[int]], list[int]]:
         return lambda prompt: list(
             lm.generate(prompt, max_tokens=max_tokens, drafter=drafter).token_ids
         )
 
-    ways: Ways = {"generate": theirs}
+    ways: Ways = {"generate": theirs(network, max_tokens, ends)}
     if peer:
         how = {"prompt_lookup_num_tokens": _LOOKUP_TOKENS}
-        ways["generate, prompt lookup"] = lambda prompt: theirs(prompt, **how)
+        ways["generate, prompt lookup"] = theirs(network, max_tokens, ends, **how)
     return ways | {f"forerun, {drafter}": ours(drafter) for drafter in drafters.split(";")}
 
 
-def _gap(network: Any, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]) -> float:
+def gap(network: Any, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]) -> float:
     """Return by how much two texts' logits differ where they part, by a pass over the whole."""
     at = next(i for i, pair in enumerate(zip(plain, other, strict=False)) if pair[0] != pair[1])
     with torch.no_grad():
@@ -96,7 +101,8 @@ def main(
 ) -> None:
     """Write, compare, and time."""
     opened = read_model(model)
-    network = _network(opened)
+    with tempfile.TemporaryDirectory() as folder:
+        network = write_network(opened, opened.architecture.num_layers, Path(folder))
     lm = forerun.load(str(opened.path), network=network)
     ways = _ways(lm, network, drafters, max_tokens, peer)
     given = list(read_prompts(str(prompts)))
@@ -118,7 +124,7 @@ def main(
                 tokens[name] += len(texts[name])
             for name, text in texts.items():
                 if text != texts["generate"]:
-                    gaps[name].append(_gap(network, ids, texts["generate"], text))
+                    gaps[name].append(gap(network, ids, texts["generate"], text))
             progress(prompt.question_id, (done + 1) / len(chosen))
     found = {
         name: {
