@@ -211,7 +211,7 @@ def table(title: str, found: dict[str, Any]) -> Grid:
 def measured(models: Models, ways: dict[str, Way], chosen: list[Prompt], asked: Any) -> Any:
     """Yield what is written, as it comes."""
     with counting("Race") as progress:
-        for way in ways.values():
+        for way in ways_of(models, _WARM_TOKENS).values():
             way(models.lm.tokens_of(chosen[0].turns[0])[:_WARM_TOKENS])
         for turn, prompt in enumerate(chosen if ways else ()):
             yield from written(models, ways, prompt, turn)
