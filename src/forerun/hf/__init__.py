@@ -32,6 +32,7 @@ def generate(
     logits_processor: Any = None,
     stopping_criteria: Any = None,
     generation_config: Any = None,
+    inputs_tensor: torch.Tensor | None = None,
     **options: Any,
 ) -> Any:
     """Write texts with drafts; for option `custom_generate` of a model's `generate`.
@@ -42,10 +43,12 @@ def generate(
 
     Args:
         model: The target.
-        input_ids: [texts, tokens] int64.
+        input_ids: [texts, tokens] int64; with an encoder, what its decoder begins with.
         logits_processor: What transformers has prepared; it makes the law that is drawn from.
         stopping_criteria: Likewise; the text ends with the first token that meets one.
         generation_config: Likewise.
+        inputs_tensor: What an encoder has read, if there is one, for drafters to copy from; its
+            states and mask are among the options.
         drafter: A name, several joined by commas, "auto" or "none".
         draft_length: Tokens drafted, or "auto".
         draft_width: Children of a token in a draft tree, or "auto".
@@ -63,13 +66,15 @@ def generate(
     Raises:
         OptionError: Something is asked for that can't be had with drafts; the message says which.
         UnsupportedModelError: The model can't be a target.
-        PromptError: A row holds nothing, or padding stands in its middle.
+        PromptError: A row holds nothing, or padding stands in its middle; or an encoder's states
+            and its mask do not fit.
     """
     unheard = _dropped(sys._getframe(1))
     wishes = Wishes(**{name: options.pop(name) for name in Wishes._fields if name in options})
     prepared = list(logits_processor or ()), list(stopping_criteria or ()), generation_config
     write = _part("forerun.hf.writing").write
-    return write(model, input_ids, prepared, wishes, {**unheard, **options})
+    given = {**unheard, **options, "inputs_tensor": inputs_tensor}
+    return write(model, input_ids, prepared, wishes, given)
 
 
 def _signature() -> inspect.Signature:

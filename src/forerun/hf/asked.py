@@ -9,12 +9,14 @@ import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from forerun.errors import OptionError, PromptError
+from forerun.targets.transformers_source import ReadTokens
 
 __all__ = ["Batch", "check_asked", "read_batch"]
 
 # What says something that is said by other means, too, or that drafts make no use of.
 _KNOWN = {"attention_mask", "position_ids", "logits_to_keep", "use_cache", "return_dict"}
 _KNOWN |= {"streamer", "synced_gpus", "cache_position"}
+_KNOWN |= {"encoder_outputs", "decoder_attention_mask", "inputs_tensor"}
 _CACHES = ("cache", "past_key_values", "cache_params")
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 _PLAIN = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
@@ -82,10 +84,12 @@ class Batch:
     Attributes:
         rows: As given.
         prompts: As given.
+        sources: What an encoder has read for each; empty without one.
     """
 
     def __init__(self, rows: torch.Tensor, prompts: Sequence[tuple[int, ...]]) -> None:
         self.rows, self.prompts = rows, prompts
+        self.sources: Sequence[ReadTokens] = ()
 
     def continued(self, texts: Sequence[Sequence[int]], config: Any) -> torch.Tensor:
         """Return the rows with their texts behind them, those that ended earlier filled up.
@@ -104,14 +108,14 @@ class Batch:
         return torch.cat([self.rows, behind.view(len(texts), longest)], dim=1)
 
 
-def read_batch(rows: torch.Tensor, given: Mapping[str, Any]) -> Batch:
-    """Return the texts, whose padding the mask tells.
+def read_batch(rows: torch.Tensor, given: Mapping[str, Any], mask_name: str) -> Batch:
+    """Return the texts, whose padding the mask of that name tells.
 
     Raises:
         PromptError: A row holds nothing, or padding stands in its middle.
         OptionError: Positions are given that aren't those of the tokens.
     """
-    mask = given.get("attention_mask")
+    mask = given.get(mask_name)
     mask = torch.ones_like(rows) if mask is None else mask
     if mask.shape != rows.shape:
         what = f"The attention mask is {list(mask.shape)} for tokens {list(rows.shape)}."

@@ -14,7 +14,7 @@ from forerun.drafters.store import Store
 from forerun.drafters.table import DrafterKit, drafter_names, make_drafter
 from forerun.engine.request import Ask
 from forerun.engine.scheduler import Scheduler
-from forerun.errors import OptionError, UnsupportedModelError
+from forerun.errors import OptionError
 from forerun.events import Event
 from forerun.models.model import load_model
 from forerun.targets.protocol import Target
@@ -39,9 +39,6 @@ class Runner:
     """
 
     def __init__(self, model: Any) -> None:
-        if model.config.is_encoder_decoder:
-            what = f"{type(model).__name__} has an encoder, and texts are written on here."
-            raise UnsupportedModelError(what, "Leave custom_generate out.")
         self.model = model
         self.target = TransformersTarget(model)
         self.lock = threading.RLock()
@@ -90,6 +87,9 @@ class Runner:
         key = os.path.abspath(model) if is_folder else id(model)
         if key not in self._draft_targets:
             opened = self._from(key) if isinstance(key, str) else TransformersTarget(model)
+            if (opened.capabilities.encoder is None) != (self.target.capabilities.encoder is None):
+                what = "Of the draft model and the target one has an encoder, the other has none."
+                raise OptionError(what, "Give a draft model of the target's kind.")
             self._draft_targets[key] = model, opened
         return self._draft_targets[key][1]
 

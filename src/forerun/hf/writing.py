@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers.generation.utils import GenerateDecoderOnlyOutput
+from transformers.generation.utils import (
+    GenerateDecoderOnlyOutput,
+    GenerateEncoderDecoderOutput,
+)
 
 from forerun.config import Generation
+from forerun.drafters.table import drafter_names
 from forerun.engine.request import Ask
 from forerun.errors import OptionError
 from forerun.events import Result, TokenEvent
@@ -16,7 +20,9 @@ from forerun.hf.asked import Batch, check_asked, read_batch
 from forerun.hf.criteria import CriteriaStop
 from forerun.hf.processors import Processors, ProcessorWarp, of_one_text
 from forerun.hf.runner import Runner, runner_of
+from forerun.hf.sources import is_known, read_sources
 from forerun.hf.wishes import Wishes
+from forerun.targets.transformers_source import ReadTokens
 
 __all__ = ["write"]
 
@@ -35,7 +41,7 @@ def write(
         input_ids: [texts, tokens] int64.
         prepared: Processors, criteria and the configuration.
         wishes: Of drafts and chance.
-        given: For the model's passes; and a streamer, an assistant model.
+        given: For the model's passes; and a streamer, an assistant model, what an encoder read.
 
     Raises:
         OptionError: Something is asked for that can't be had with drafts.
@@ -46,14 +52,28 @@ def write(
     config = config if config is not None else model.generation_config
     runner = runner_of(model)
     check_asked(config, given, len(input_ids))
-    batch = read_batch(input_ids, given)
+    has_encoder = bool(model.config.is_encoder_decoder)
+    batch = read_batch(
+        input_ids, given, "decoder_attention_mask" if has_encoder else "attention_mask"
+    )
+    if has_encoder:
+        batch.sources = read_sources(model, len(input_ids), given)
+        _check_read(batch.sources, wishes)
     with runner.lock:
         asks = _asks(runner, batch, prepared[:2], config, wishes)
         texts = _written(runner, asks, wishes, given.get("streamer"))
     sequences = batch.continued(texts, config)
     if config.return_dict_in_generate:
-        return GenerateDecoderOnlyOutput(sequences=sequences)
+        kind = GenerateEncoderDecoderOutput if has_encoder else GenerateDecoderOnlyOutput
+        return kind(sequences=sequences)
     return sequences
+
+
+def _check_read(sources: Sequence[ReadTokens], wishes: Wishes) -> None:
+    """Refuse a draft model whose encoder would have nothing to read."""
+    if "model" in drafter_names(wishes.drafter) and not is_known(sources):
+        what = "Drafter 'model' reads the prompt, and encoder_outputs alone don't tell it."
+        raise OptionError(what, "Give input_ids beside them, or another drafter.")
 
 
 def _options(config: Any, wishes: Wishes) -> dict[str, Any]:
@@ -81,7 +101,7 @@ def _asks(
     processors, criteria = prepared
     seed = _seed() if wishes.seed is None else wishes.seed
     options = _options(config, wishes)
-    seen: dict[tuple[int, ...], int] = {}
+    seen: dict[tuple[Any, ...], int] = {}
     asks = []
     for row, prompt in enumerate(batch.prompts):
         padded = batch.rows[row : row + 1]
@@ -96,11 +116,11 @@ def _asks(
         if processors:
             own = Processors(of_one_text(processors, row, len(batch.prompts)), padded)
             warp = ProcessorWarp(own, given, runner.target.vocab_size)
-        sample = seen.get(prompt, 0)
-        seen[prompt] = sample + 1
-        asks.append(
-            Ask(prompt, given, seed, stop.ends, _Silent(), sample=sample, warp=warp, stop=stop)
-        )
+        source = batch.sources[row] if batch.sources else None
+        key = prompt, id(source)
+        seen[key] = seen.get(key, -1) + 1
+        more: dict[str, Any] = {"source": source, "warp": warp, "stop": stop}
+        asks.append(Ask(prompt, given, seed, stop.ends, _Silent(), sample=seen[key], **more))
     return asks
 
 

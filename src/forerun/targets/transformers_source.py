@@ -1,13 +1,14 @@
 """What an encoder has read: run once for a text, shared by all of its rows and by its forks.
 
 A decoder's layers attend to keys and values that they make of the encoder's states. Those are made
-once, too, by a pass of one row that is dropped; the states themselves are let go.
+once, too, by a pass of one row that is dropped; the states themselves are let go. Who has run the
+encoder already gives its states with the tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 import torch
@@ -15,7 +16,28 @@ import torch
 from forerun.errors import UnsupportedModelError
 from forerun.targets.transformers_release import Pair, cache_to, crossed_cache
 
-__all__ = ["Crossed", "Source", "SourceReader"]
+__all__ = ["Crossed", "ReadTokens", "Source", "SourceReader"]
+
+
+class ReadTokens(tuple[int, ...]):
+    """Tokens of a source that an encoder has read already.
+
+    Attributes:
+        model: Whose encoder; to any other model they are tokens like others.
+        states: What it made of them, [1, tokens, width].
+        read: Of those, what each layer attends to, once a text has been opened.
+    """
+
+    model: Any
+    states: torch.Tensor
+    read: Source | None
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], model: Any, states: torch.Tensor) -> Self:
+        """Return tokens with the states that the encoder of a model made of them."""
+        own = cls(tokens)
+        own.model, own.states, own.read = model, states, None
+        return own
 
 
 class Source:
@@ -75,6 +97,9 @@ class SourceReader:
 
     def read(self, tokens: Sequence[int]) -> Source:
         """Return a source that has been read; the same as before while a text still holds it."""
+        if isinstance(tokens, ReadTokens) and tokens.model is self._model:
+            tokens.read = tokens.read or self._crossed(tokens.states)
+            return tokens.read
         key = tuple(tokens)
         found = self._read.get(key)
         if found is None:
@@ -93,14 +118,21 @@ class SourceReader:
         self._last = None
 
     def _run(self, tokens: Sequence[int]) -> Source:
+        device = self._model.get_input_embeddings().weight.device
+        ids = torch.tensor([list(tokens)], device=device)
+        with torch.no_grad():
+            states = self._model.get_encoder()(input_ids=ids)[0]
+        return self._crossed(states)
+
+    def _crossed(self, states: torch.Tensor) -> Source:
+        """Return what each layer makes of an encoder's states, [1, tokens, width]."""
         model = self._model
         device = model.get_input_embeddings().weight.device
         with torch.no_grad():
-            told = model.get_encoder()(input_ids=torch.tensor([list(tokens)], device=device))
             cache = crossed_cache(cache_to(_Nowhere(), self._layers), [None] * self._layers)
             named = {self._cache_name: cache, "use_cache": True}
             row = torch.zeros((1, 1), dtype=torch.int64, device=device)
-            model(encoder_outputs=(told[0],), decoder_input_ids=row, **named)
+            model(encoder_outputs=(states,), decoder_input_ids=row, **named)
         crossed = cache.cross_attention_cache.layers
         if not all(layer.is_initialized for layer in crossed):
             what = "Some layers of this model's decoder do not attend to its encoder by its cache."
