@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Pipeline
-from tokenizers import models
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from forerun.errors import PromptError, TokenizerError
 from forerun.models.chat_prompt import chat_tokens
@@ -161,13 +162,12 @@ def test_marked_spaces(scheme: str) -> None:
     assert first == (b"ab" if scheme == "never" else b" ab")
 
 
-WORD_PIECES = {"type": "WordPiece", "cleanup": True, "prefix": "##"}
 CHANGES: list[tuple[str, Callable[[Any], Any]]] = [
-    ("is of the kind 'WordPiece'", lambda d: d["model"].update(type="WordPiece")),
+    ("is of the kind 'WordLevel'", lambda d: d["model"].update(type="WordLevel")),
     ("is of the kind None", lambda d: d.update(model=None)),
     ("drops merges at random", lambda d: d["model"].update(dropout=0.1)),
     ("decodes by nothing", lambda d: d.update(decoder=None)),
-    ("decodes by .*WordPiece", lambda d: d.update(decoder=WORD_PIECES)),
+    ("decodes by .*BPEDecoder", lambda d: d.update(decoder={"type": "BPEDecoder", "suffix": "x"})),
     ("cannot be used", lambda d: d["model"].update(merges=[["q", "nothing"]])),
     ("cannot be used", lambda d: d["model"].update(vocab=7)),
     ("normalises the control token", lambda d: d["added_tokens"][0].update(normalized=True)),
@@ -237,6 +237,53 @@ def test_an_encoder_reads_the_librarys_ids() -> None:
     assert tokenizer.decode(strange) == library.decode(strange, skip_special_tokens=True)
     for text in ("the hen walks to the house.", "Hen, the"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def word_pieces(cleanup: bool) -> dict[str, Any]:
+    """A tokenizer of BERT's kind, of a few words."""
+    texts = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz.,!?'"]
+    texts += ["##s", "##en", "##'", "the", "hen", "do", "not", "n't", "'m", "do not", "[", "]"]
+    vocabulary = {text: token for token, text in enumerate(texts)}
+    pipeline = Pipeline(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.WordPiece(cleanup=cleanup)
+    pipeline.add_special_tokens(texts[:4])
+    pipeline.add_tokens(["extra"])
+    around = [("[CLS]", 2), ("[SEP]", 3)]
+    pipeline.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, around)
+    description: dict[str, Any] = json.loads(pipeline.to_str())
+    return description
+
+
+@pytest.mark.parametrize("cleanup", [True, False])
+def test_word_pieces_are_the_librarys(cleanup: bool) -> None:
+    """Ids, text and text token by token; what is hidden or nameless at the start leaves it one."""
+    tokenizer, library = of_encoder(word_pieces(cleanup))
+    for text in (
+        "The hens, the hen's!",
+        "don't do not 'm",
+        "",
+        "[SEP] the",
+        "caf\u00e9 \u732b extra .",
+    ):
+        ids = library.encode(text).ids
+        assert tokenizer.source(text, special=True) == ids
+    typed = tokenizer.source("[SEP] the")
+    assert typed.count(3) == 1
+    rng = random.Random(0)
+    size = library.get_vocab_size()
+    for _ in range(500):
+        ids = [rng.randrange(size + 1) for _ in range(rng.randrange(9))]
+        for special in (False, True):
+            expected = library.decode(ids, skip_special_tokens=not special)
+            stream = tokenizer.detokenizer(special=special)
+            pieces = [stream.push(token) for token in ids]
+            assert "".join(pieces) + stream.flush() == expected
+            assert tokenizer.decode(ids, special=special) == expected
+    prompt = library.encode("the hen", add_special_tokens=False).ids
+    stream = tokenizer.detokenizer(after=prompt)
+    assert stream.push(library.token_to_id("do")) == " do"
 
 
 def test_tokens_on_both_sides_are_for_an_encoder_alone() -> None:

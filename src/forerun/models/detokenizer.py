@@ -27,6 +27,7 @@ class Detokenizer:
         after: Tokens that came before: their text is not emitted, but a character they left
             unfinished is.
         opens_late: Hidden tokens at the start leave it a start.
+        first: The bytes of every token at a start, if more is otherwise there than a space.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class Detokenizer:
         opens: Set[int] | None = None,
         after: Sequence[int] = (),
         opens_late: bool = False,
+        first: Sequence[bytes] | None = None,
     ) -> None:
-        self._pieces = pieces
+        self._pieces, self._first = pieces, first
         self._hidden = hidden
         self._lasting = hidden if opens_late else frozenset()
         self._opens = opens
@@ -63,7 +65,7 @@ class Detokenizer:
             opening = self._at_opening
             self._at_opening = token in self._opens or (opening and token in self._lasting)
             if opening and not self._at_opening:
-                piece = piece.removeprefix(b" ")
+                piece = self._first[token] if self._first else piece.removeprefix(b" ")
         if piece.isascii() and not self._decoder.getstate()[0]:
             return piece.decode("ascii")
         return self._decoder.decode(piece)

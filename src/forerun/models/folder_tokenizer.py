@@ -13,7 +13,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import AddedToken, normalizers
 from tokenizers import Tokenizer as Pipeline
@@ -26,6 +26,7 @@ from forerun.models.tokenizer import BYTE_OF, Tokenizer
 
 __all__ = ["FolderTokenizer"]
 
+_KINDS = ("BPE", "Unigram", "WordPiece")
 _REMEDY = "Use another model, or convert this one to GGUF."
 
 
@@ -65,18 +66,26 @@ class FolderTokenizer(Tokenizer):
         _check_ids(description, texts)
         self.vocab_size = vocab_size
         self._normalizer = self._pipeline.normalizer
-        self._unknown = _unknown(description)
+        self._unknown = _unknown(description, texts)
         self._guard = ""
         self._lock = threading.Lock()  # one pipeline, set anew for each way to read text
         self.special_ids = frozenset(token for token, each in added.items() if each.special)
         self.control_texts = _control_texts(added)
         tokens = _by_id(texts, vocab_size)
-        is_byte_level = _is_byte_level(description)
-        self._pieces = _pieces(tokens, added, is_byte_level)
+        spelling = _spelling(description)
+        is_byte_level = spelling == "bytes"
+        self._first: list[bytes] | None = None
+        if spelling == "words":
+            self._first, self._pieces = _words(tokens, self._pipeline.decoder)
+        else:
+            self._pieces = _pieces(tokens, added, is_byte_level)
         self.missing_bytes = frozenset(
             byte for letter, byte in BYTE_OF.items() if is_byte_level and letter not in texts
         )
         self._opening, self._openers = _openers(description, added, texts.get(bos_token or ""))
+        if spelling == "words":
+            self._opening, self._openers = True, frozenset()
+            self._nameless = frozenset(i for i, text in enumerate(tokens) if not text)
         end = texts.get(eos_token or "")
         self.eos_ids = eos_ids or frozenset([] if end is None else [end])
         if (largest := max(self.eos_ids, default=0)) >= vocab_size:
@@ -89,7 +98,8 @@ class FolderTokenizer(Tokenizer):
         elif any(self._around):
             self.bos_id, self.add_bos = self._only_first(), True
         merges = [list(pair) for pair in _merges(description)] if is_byte_level else []
-        content = json.dumps(["gpt2" if is_byte_level else "llama", tokens, merges])
+        kind = {"bytes": "gpt2", "marks": "llama", "words": "wordpiece"}[spelling]
+        content = json.dumps([kind, tokens, merges])
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()
 
     def _ids(self, text: str, special: bool, guard: str) -> list[int]:
@@ -123,14 +133,16 @@ class FolderTokenizer(Tokenizer):
             special: Write control tokens out as well.
             after: The tokens before the first one, usually the prompt.
         """
-        if not self._has_encoder:
+        if not self._has_encoder and self._first is None:
             return super().detokenizer(special=special, after=after)
+        hidden = frozenset() if special else self.special_ids
         return Detokenizer(
             self._pieces,
-            hidden=frozenset() if special else self.special_ids,
+            hidden=hidden if self._first is None else hidden | self._nameless,
             opens=self._openers if self._opening else None,
             after=after,
             opens_late=True,
+            first=self._first,
         )
 
     def _dressing(self) -> tuple[list[int], list[int]]:
@@ -174,10 +186,10 @@ def _described(source: str, has_encoder: bool) -> dict[str, Any]:
     except ValueError as error:
         raise TokenizerError(f"tokenizer.json {error}.", _REMEDY) from None
     model, added = description.get("model"), description.get("added_tokens")
-    if not isinstance(model, dict) or model.get("type", "BPE") not in ("BPE", "Unigram"):
+    if not isinstance(model, dict) or model.get("type", "BPE") not in _KINDS:
         kind = model.get("type") if isinstance(model, dict) else model
         what = f"tokenizer.json is of the kind {kind!r:.60}."
-        raise TokenizerError(what, "Byte-pair encodings (BPE) and Unigram are supported.")
+        raise TokenizerError(what, f"Supported: {', '.join(_KINDS)}.")
     if model.get("dropout"):
         raise TokenizerError("tokenizer.json drops merges at random.", _REMEDY)
     # An encoder's input is never guarded: it has no template.
@@ -189,11 +201,13 @@ def _described(source: str, has_encoder: bool) -> dict[str, Any]:
     return description
 
 
-def _unknown(description: Mapping[str, Any]) -> int | None:
-    """Return the token of what a Unigram vocabulary lacks; others spell bytes or have no such."""
-    unknown = description["model"].get("unk_id")
-    is_unigram = description["model"].get("type") == "Unigram"
-    return unknown if is_unigram and type(unknown) is int else None
+def _unknown(description: Mapping[str, Any], texts: Mapping[str, int]) -> int | None:
+    """Return the token of what a vocabulary of words lacks; others spell bytes or have no such."""
+    model = description["model"]
+    if model.get("type") == "WordPiece":
+        return texts.get(model.get("unk_token"))
+    unknown = model.get("unk_id") if model.get("type") == "Unigram" else None
+    return unknown if type(unknown) is int else None
 
 
 def _check_ids(description: Mapping[str, Any], texts: Mapping[str, int]) -> None:
@@ -237,15 +251,29 @@ def _steps(part: object) -> Iterator[Mapping[str, Any]]:
 _INNER = ("decoders", "normalizers", "pretokenizers")
 
 
-def _is_byte_level(description: Mapping[str, Any]) -> bool:
-    """Whether tokens spell bytes by letters; else they are text with a mark for spaces."""
+def _spelling(description: Mapping[str, Any]) -> Literal["bytes", "marks", "words"]:
+    """Return what tokens spell: bytes by letters, text with a mark for spaces, or whole words."""
     kinds = {step.get("type") for step in _steps(description.get("decoder"))}
     if "ByteLevel" in kinds:
-        return True
+        return "bytes"
     if kinds & {"ByteFallback", "Metaspace"}:
-        return False
+        return "marks"
+    if kinds == {"WordPiece"}:
+        return "words"
     what = f"tokenizer.json decodes by {sorted(map(str, kinds)) or 'nothing'}."
-    raise TokenizerError(what, "Supported: ByteLevel, ByteFallback and Metaspace.")
+    raise TokenizerError(what, "Supported: ByteLevel, ByteFallback, Metaspace and WordPiece.")
+
+
+def _words(tokens: Sequence[str], decoder: Any) -> tuple[list[bytes], list[bytes]]:
+    """Return the bytes of every token where a text begins, and behind another token.
+
+    The library puts spaces between words and takes those before full stops and the like away again,
+    token by token: what follows changes nothing.
+    """
+    with _translated(TokenizerError, "tokenizer.json cannot be used"):
+        first = [decoder.decode([text]).encode() if text else b"" for text in tokens]
+        later = [decoder.decode(["a", text])[1:].encode() if text else b"" for text in tokens]
+    return first, later
 
 
 def _pieces(

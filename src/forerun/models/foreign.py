@@ -42,7 +42,7 @@ class _Config(Facts):
 
     def __init__(self, path: Path, config: Mapping[str, object]) -> None:
         super().__init__(path / "config.json")
-        inner = config.get("text_config")
+        inner = config.get("text_config") or config.get("decoder")
         self._config = {**config, **inner} if isinstance(inner, dict) else config
 
     def get(self, key: str, default: object = None) -> object:
