@@ -225,10 +225,20 @@ def refused(kind: type[Exception], match: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("family", ["mamba", "jamba"])
-def test_state_that_cannot_be_rolled_back_is_refused(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "kept"),
+    [
+        ("mamba", "recurrent"),
+        ("jamba", "recurrent"),
+        ("bamba", "linear_attention"),
+        ("falcon_h1", "hybrid"),
+        ("lfm2", "conv"),
+        ("qwen3_next", "linear_attention"),
+    ],
+)
+def test_state_that_cannot_be_rolled_back_is_refused(family: str, kept: str) -> None:
     """Recurrent and hybrid networks, with what they keep."""
-    with refused(UnsupportedModelError, "recurrent"):
+    with refused(UnsupportedModelError, f"{kept}.* can't be rolled back to a token"):
         target_of(family)
 
 

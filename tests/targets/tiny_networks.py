@@ -30,6 +30,7 @@ _USUAL: Mapping[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+_STATE = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 8}
 _WINDOW = {"sliding_window": 5}
 _WIDE = {"head_dim": 12, "query_pre_attn_scalar": 12}
 _ENCODER = {
@@ -101,6 +102,27 @@ FAMILIES: Mapping[str, Family] = {
     "m2m_100": Family("M2M100Config", "M2M100ForConditionalGeneration", _ENCODER),
     "mamba": Family("MambaConfig", "MambaForCausalLM", {"hidden_size": 32, "num_hidden_layers": 2}),
     "jamba": Family("JambaConfig", "JambaForCausalLM", {**_USUAL, "num_experts": 2}),
+    "bamba": Family(
+        "BambaConfig", "BambaForCausalLM", {**_USUAL, **_STATE, "attn_layer_indices": [1]}
+    ),
+    "falcon_h1": Family(
+        "FalconH1Config", "FalconH1ForCausalLM", {**_USUAL, **_STATE, "mamba_d_ssm": 64}
+    ),
+    "lfm2": Family(
+        "Lfm2Config", "Lfm2ForCausalLM", {**_USUAL, "layer_types": ["conv", "full_attention"]}
+    ),
+    "qwen3_next": Family(
+        "Qwen3NextConfig",
+        "Qwen3NextForCausalLM",
+        {
+            **_USUAL,
+            "layer_types": ["linear_attention", "full_attention"],
+            "num_experts": 2,
+            "num_experts_per_tok": 1,
+            "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16,
+        },
+    ),
     "openai_gpt": Family("OpenAIGPTConfig", "OpenAIGPTLMHeadModel", {**_OLDER, "n_embd": 32}),
 }
 
