@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,15 @@ from engine.doubles import (
 from forerun.config import Generation
 from forerun.engine.request import Ask
 from forerun.engine.scheduler import Scheduler
-from forerun.errors import CapabilityError, OptionError, PromptError, UsageError
+from forerun.errors import (
+    CapabilityError,
+    NotEnoughMemoryError,
+    OptionError,
+    PromptError,
+    UsageError,
+)
 from forerun.events import Event, Result, TokenEvent
-from forerun.targets.protocol import Capabilities
+from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.toy import ToyTarget
 
 
@@ -301,6 +307,30 @@ def test_whatever_fails_nothing_stays_open_and_the_scheduler_goes_on(
     bench.target._uncommitted.clear()
     found = bench.results(*asks)
     assert [told(r) for r in found] == [plainly(endless(), one) for one in asks]
+
+
+def test_drafts_that_memory_is_too_short_for_are_left_out() -> None:
+    """The same texts, of roots alone while that lasts; where those do not fit, it is an error."""
+    bench = Bench(endless(), max_batch=2)
+    score, most = bench.target.score, 2
+
+    def small(rows: Sequence[Row], **asked: Any) -> Scores:
+        if len(rows) > most:
+            raise NotEnoughMemoryError(f"{len(rows)} rows", "Fewer.")
+        return score(rows, **asked)
+
+    bench.target.score = small  # type: ignore[method-assign]
+    asks = [ask([i], drafter="oracle", draft_length=3, max_tokens=9) for i in (1, 2, 3)]
+    found = bench.results(*asks)
+    assert [told(r) for r in found] == [plainly(endless(), one) for one in asks]
+    assert max(map(len, bench.target.passes)) == 2
+    most = 8
+    assert [told(r) for r in bench.results(*asks)] == [told(r) for r in found]
+    assert max(map(len, bench.target.passes)) == 8
+    most = 0
+    with pytest.raises(NotEnoughMemoryError):
+        bench.results(*asks)
+    bench.check_nothing_is_open()
 
 
 @pytest.mark.parametrize(("who", "method"), [p for p in PLACES if p[1] not in ("open", "free")])

@@ -360,6 +360,41 @@ def test_a_pass_that_is_too_large_is_run_in_parts(monkeypatch: pytest.MonkeyPatc
     target.free(sequence)
 
 
+def test_a_prompt_that_is_too_long_for_one_pass_is_read_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the device has no room for so many rows; what can't go on is given back."""
+    import torch
+
+    target = target_of("llama")
+    prompt = [*range(2, 32)]
+    plain = logits_after(target, prompt)
+    network, most = target._network, 4
+    sizes: list[int] = []
+
+    def small(batch: Any, *given: Any, **how: Any) -> Any:
+        if batch.tokens.size > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        sizes.append(batch.tokens.size)
+        return network(batch, *given, **how)
+
+    monkeypatch.setattr(target, "_network", _Replaced(network, small))
+    np.testing.assert_allclose(logits_after(target, prompt), plain, atol=1e-4)
+    assert max(sizes) <= 4
+    most = 0
+    with refused(NotEnoughMemoryError, "1 rows? need"):
+        target.open(prompt)
+    assert len(target._sequences) == 0
+
+
+def logits_after(target: Any, prompt: Sequence[int]) -> Any:
+    """What is said of the token after a prompt."""
+    sequence = target.open(prompt[:-1])
+    found = target.score([Row(sequence, prompt[-1], len(prompt) - 1, -1)]).logits[0]
+    target.free(sequence)
+    return found
+
+
 class _Replaced(NamedTuple):
     """A network that is called otherwise."""
 

@@ -44,6 +44,11 @@ class Drafts:
         """Nodes of all drafts together."""
         return sum(len(draft) for draft in self.drafts)
 
+    def without_drafts(self) -> Drafts:
+        """Return what is left if nothing was drafted; the time it took stays taken."""
+        nothing, unreached = [_NOTHING] * len(self.drafts), [()] * len(self.drafts)
+        return Drafts(nothing, list(unreached), self.own_seconds, self.choice_seconds)
+
 
 def guesser_of(request: Request, drafter: Drafter | None) -> Guesser | None:
     """Return the drafter if each round is to choose which of its guesses are scored."""

@@ -17,9 +17,9 @@ from forerun.drafters.protocol import Drafter, Outcome
 from forerun.engine.drafting import Drafts, draft_round, each_once
 from forerun.engine.request import Request
 from forerun.engine.text import Text
-from forerun.errors import EngineError
+from forerun.errors import EngineError, NotEnoughMemoryError
 from forerun.events import Drafted, Event, RoundEvent, Source, TokenEvent
-from forerun.targets.protocol import Row, Target
+from forerun.targets.protocol import Row, Scores, Target
 
 __all__ = ["run_round"]
 
@@ -37,13 +37,14 @@ def run_round(
         requests: Running ones, none finished.
         drafters: Each request's drafter, or None.
         control: Chooses what is drafted, where a request leaves it open.
+
+    Raises:
+        NotEnoughMemoryError: Not even the roots can be scored.
     """
     begun = time.perf_counter()
     made = draft_round(requests, drafters, control)
     drafted = time.perf_counter()
-    starts, rows = _rows(requests, made.drafts)
-    watched = sorted({layer for request in requests for layer in request.layers})
-    scores = target.score(rows, layers=watched)
+    starts, made, scores = _scored(target, requests, made)
     scored = time.perf_counter()
     events: list[Event] = []
     outcomes: dict[int, Outcome] = {}  # by place; a text without a drafter has none
@@ -77,9 +78,29 @@ def run_round(
         learning=time.perf_counter() - told,
     )
     context = max(len(request.tokens) for request in requests)
-    control.clock(len(rows), made.nodes, context, times)
+    control.clock(made.nodes + len(requests), made.nodes, context, times)
     _clock(requests, made, times)
     return events
+
+
+def _scored(
+    target: Target, requests: Sequence[Request], made: Drafts
+) -> tuple[list[int], Drafts, Scores]:
+    """Score all drafts; where memory is too short for them, the roots alone.
+
+    Returns:
+        Where each request's rows start, the drafts that were scored, and the scores.
+    """
+    watched = sorted({layer for request in requests for layer in request.layers})
+    starts, rows = _rows(requests, made.drafts)
+    try:
+        return starts, made, target.score(rows, layers=watched)
+    except NotEnoughMemoryError:
+        if made.nodes == 0:
+            raise
+    made = made.without_drafts()
+    starts, rows = _rows(requests, made.drafts)
+    return starts, made, target.score(rows, layers=watched)
 
 
 def _verify(request: Request, on_draft: ScoredDraft) -> Verdict:

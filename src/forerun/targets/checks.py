@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import CapabilityError, EngineError, PromptError
+from forerun.errors import CapabilityError, EngineError, NotEnoughMemoryError, PromptError
 from forerun.printable import counted
 from forerun.targets.protocol import Encoder, Row, Target
 
@@ -90,6 +90,8 @@ def read_prompt(
 ) -> None:
     """Score and commit a new sequence's prompt, so many rows a pass; if that fails, free it.
 
+    Where memory is too short for a pass, it is tried with half as many rows.
+
     Args:
         target: Whose sequence it is.
         sequence: Empty.
@@ -98,13 +100,21 @@ def read_prompt(
         watch: Who is shown hidden states, if any.
     """
     try:
-        for start in range(0, len(prompt), most_rows):
+        start = 0
+        while start < len(prompt):
             chunk = prompt[start : start + most_rows]
             rows = [Row(sequence, token, start + i, i - 1) for i, token in enumerate(chunk)]
-            scores = target.score(rows, logits=(), layers=() if watch is None else watch.layers)
+            try:
+                scores = target.score(rows, logits=(), layers=() if watch is None else watch.layers)
+            except NotEnoughMemoryError:
+                if len(rows) == 1:
+                    raise
+                most_rows = len(rows) // 2
+                continue
             target.commit(sequence, range(len(rows)))
             if watch is not None:
                 watch.see(start, scores.hidden)
+            start += len(rows)
     except BaseException:
         # Interrupted: nobody will learn the name, so nobody could free it.
         target.free(sequence)
