@@ -154,6 +154,8 @@ def test_capture_ends_on_ctrl_c_and_goes_on(start: Any, tmp_path: Path) -> None:
         (("capture", "--prompts", "no/such.txt"), 2, "can't be read"),
         (("head", "--folder", "no/such"), 1, "no captured text"),
         (("head", "--loss", "mse"), 2, "loss = 'mse'"),
+        (("model", "--own-drafts", "0", "--draft-tokens", "2"), 2, "draft_tokens = 2"),
+        (("capture", "--long-prompts", "0", "--long-prompt-tokens", "9"), 2, "has none"),
         (("export", "no.gguf", "out"), 3, "no file"),
         (("import", "no/such", "head.gguf"), 3, "no file"),
     ],

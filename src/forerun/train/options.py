@@ -187,6 +187,16 @@ class ModelLearning(Learning):
         "Q8_0", description="Type of the matrices in its file, the embedding's among them."
     )
 
+    @model_validator(mode="after")
+    def _drafts_to_learn_from(self) -> Self:
+        default = type(self).model_fields["draft_tokens"].default
+        if self.own_drafts == 0 and self.draft_tokens != default:
+            raise ValueError(
+                f"draft_tokens = {self.draft_tokens}, and own_drafts = 0 has no drafts; leave one "
+                "of them out."
+            )
+        return self
+
 
 class Hours(Options):
     """What `train --hours` may take, and where it works."""
