@@ -395,6 +395,39 @@ def logits_after(target: Any, prompt: Sequence[int]) -> Any:
     return found
 
 
+def test_keys_that_find_no_room_end_one_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growing ends in an error of ours and harms nothing; the others are written to their ends."""
+    import torch
+
+    from forerun.targets import transformers_slots
+    from forerun.targets.transformers import TransformersTarget
+
+    target = TransformersTarget(tiny_network("llama"))
+    plain = written(target, PROMPTS)
+    target = TransformersTarget(tiny_network("llama"))
+    scheduler = Scheduler(target, lambda _: None)
+    enlarged, room = transformers_slots._enlarged, 3
+    asked: list[int] = []
+
+    def small(old: Any, slots: int, capacity: int) -> Any:
+        asked.append(slots)
+        if slots > room:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return enlarged(old, slots, capacity)
+
+    monkeypatch.setattr(transformers_slots, "_enlarged", small)
+    for prompt in PROMPTS:
+        given = Generation(max_tokens=LENGTH, drafter="none")
+        scheduler.submit(Ask(prompt, given, 7, (), Silent()))
+    with refused(NotEnoughMemoryError, "4 texts of 64 tokens"):
+        scheduler.step()
+    assert 4 in asked  # twice as many at first, then as many as are needed
+    results = []
+    while not scheduler.is_idle:
+        results += [event for event in scheduler.step() if isinstance(event, Result)]
+    assert [list(each.token_ids) for each in results] == [plain[p] for p in PROMPTS[:3]]
+
+
 class _Replaced(NamedTuple):
     """A network that is called otherwise."""
 

@@ -47,7 +47,11 @@ from forerun.targets.transformers_refusals import (
     encoder_of,
     longest_context,
 )
-from forerun.targets.transformers_slots import StoredSequence, TensorStore
+from forerun.targets.transformers_slots import (
+    StoredSequence,
+    TensorStore,
+    is_short_of_memory,
+)
 from forerun.targets.transformers_source import Source
 
 __all__ = ["TransformersTarget"]
@@ -224,7 +228,7 @@ class TransformersTarget(KeepsSlots):
         try:
             return reader.read(source)
         except (RuntimeError, MemoryError) as error:
-            if not _is_short_of_memory(error):
+            if not is_short_of_memory(error):
                 raise
             what = f"A prompt of {len(source)} tokens needs more memory than there is."
             raise NotEnoughMemoryError(what, "Shorten the prompt.") from error
@@ -307,7 +311,7 @@ class TransformersTarget(KeepsSlots):
             self._run_at_once(groups, asked, results)
             return
         except (RuntimeError, MemoryError) as error:
-            if not _is_short_of_memory(error):
+            if not is_short_of_memory(error):
                 raise
             if len(groups) == 1:
                 what = f"{len(groups[0].indices)} rows need more memory than there is."
@@ -385,9 +389,3 @@ def _picked(tensor: torch.Tensor, first: Indices, second: Indices) -> Array:
     at = [torch.from_numpy(each).to(tensor.device) for each in (first, second)]
     picked: Array = tensor[at[0], at[1]].float().cpu().numpy()
     return picked
-
-
-def _is_short_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed; on a CPU torch says so in words alone."""
-    kinds = (torch.OutOfMemoryError, MemoryError)
-    return isinstance(error, kinds) or "can't allocate memory" in str(error)

@@ -14,10 +14,10 @@ from typing import Self
 
 import torch
 
-from forerun.errors import EngineError
+from forerun.errors import EngineError, NotEnoughMemoryError
 from forerun.targets.transformers_source import Source
 
-__all__ = ["StoredSequence", "TensorStore"]
+__all__ = ["StoredSequence", "TensorStore", "is_short_of_memory"]
 
 _FIRST_CAPACITY = 64
 
@@ -31,9 +31,17 @@ class TensorStore:
         self._slots, self._capacity = 0, 0
 
     def take(self, owner: StoredSequence) -> int:
-        """Give a sequence the next slot, and return its number."""
+        """Give a sequence the next slot, and return its number.
+
+        Raises:
+            NotEnoughMemoryError: There is none for another one.
+        """
         self._owners.append(owner)
-        self.reserve(0)
+        try:
+            self.reserve(0)
+        except BaseException:
+            self._owners.pop()
+            raise
         return len(self._owners) - 1
 
     def give(self, slot: int) -> None:
@@ -46,12 +54,36 @@ class TensorStore:
             self._owners[slot] = last
 
     def reserve(self, tokens: int) -> None:
-        """Make room for so many tokens in each slot."""
-        if tokens > self._capacity or len(self._owners) > self._slots:
-            self._capacity = _grown(self._capacity, max(tokens, _FIRST_CAPACITY))
-            self._slots = _grown(self._slots, len(self._owners))
-            for pair in self.layers.values():
-                pair[:] = map(self._enlarged, pair)
+        """Make room for so many tokens in each slot, and more while there is memory for it.
+
+        Raises:
+            NotEnoughMemoryError: There is not; what is stored stays.
+        """
+        owners, least = len(self._owners), max(tokens, _FIRST_CAPACITY)
+        if tokens <= self._capacity and owners <= self._slots:
+            return
+        try:
+            self._grow(_grown(self._slots, owners), _grown(self._capacity, least))
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not is_short_of_memory(error):
+                raise
+        try:
+            self._grow(max(self._slots, owners), max(self._capacity, least))
+        except (RuntimeError, MemoryError) as error:
+            if not is_short_of_memory(error):
+                raise
+            what = f"Keys and values of {owners} texts of {max(self._capacity, least)} tokens "
+            what += "need more memory than there is."
+            raise NotEnoughMemoryError(
+                what, "Write fewer texts at once, or shorter ones."
+            ) from error
+
+    def _grow(self, slots: int, capacity: int) -> None:
+        """Enlarge all layers; some may be, where memory ends, and do no harm."""
+        for pair in self.layers.values():
+            pair[:] = [_enlarged(each, slots, capacity) for each in pair]
+        self._slots, self._capacity = slots, capacity
 
     def layer(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> list[torch.Tensor]:
         """Return a layer's two tensors, made when it is first asked for.
@@ -62,7 +94,9 @@ class TensorStore:
             values: Likewise.
         """
         if index not in self.layers:
-            self.layers[index] = [self._enlarged(each[:0, :, :0]) for each in (keys, values)]
+            self.layers[index] = [
+                _enlarged(each[:0, :, :0], self._slots, self._capacity) for each in (keys, values)
+            ]
         return self.layers[index]
 
     def copy(self, source: int, slot: int, length: int) -> None:
@@ -78,13 +112,6 @@ class TensorStore:
 
     def _tensors(self) -> list[torch.Tensor]:
         return [each for pair in self.layers.values() for each in pair]
-
-    def _enlarged(self, old: torch.Tensor) -> torch.Tensor:
-        """Zeros, since what was never written is read, masked, and must be a number."""
-        slots, heads, capacity, size = old.shape
-        new = old.new_zeros((self._slots, heads, self._capacity, size))
-        new[:slots, :, :capacity] = old
-        return new
 
 
 class StoredSequence:
@@ -157,6 +184,22 @@ class StoredSequence:
     def free(self) -> None:
         """Give the slot back."""
         self._store.give(self.slot)
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """Return whether an allocation failed; on a CPU torch says so in words alone."""
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
+
+
+def _enlarged(old: torch.Tensor, slots: int, capacity: int) -> torch.Tensor:
+    """Zeros, since what was never written is read, masked, and must be a number."""
+    if old.shape[0] >= slots and old.shape[2] >= capacity:
+        return old
+    held, heads, tokens, size = old.shape
+    new = old.new_zeros((max(slots, held), heads, max(capacity, tokens), size))
+    new[:held, :, :tokens] = old
+    return new
 
 
 def _grown(size: int, needed: int) -> int:
