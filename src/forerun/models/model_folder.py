@@ -72,7 +72,8 @@ def read_folder(path: Path, weights: Weights = "auto", *, foreign: bool = False)
         what = f"{path} has no tokenizer.json."
         remedy = "save_pretrained of transformers' tokenizers writes one."
         if os.path.exists(path / "source.spm"):  # Marian's, which has no such form
-            remedy = "Its source.spm is not read: make a tokenizer.json of it, or run it elsewhere."
+            remedy = "Its source.spm is not read: make a tokenizer.json of it and vocab.json, as "
+            remedy += "docs/explain/transformers.md shows."
         raise TokenizerError(what, remedy)
     tokenizer = FolderTokenizer(
         read_text(path / "tokenizer.json", _MAX_TOKENIZER),
