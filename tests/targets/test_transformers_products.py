@@ -19,16 +19,15 @@ def test_a_product_is_what_torch_makes_of_it(shape: tuple[int, ...], biased: boo
     """With and without a bias, of one row and of several, of more than are turned, and of none."""
     import torch
 
-    from forerun.targets.transformers_products import filled_product, product
+    from forerun.targets.transformers_products import product
 
     torch.manual_seed(0)
     rows, weight, bias = torch.randn(*shape, 24), torch.randn(40, 24), torch.randn(40)
+    found = product(rows, weight, bias if biased else None)
     expected = torch.nn.functional.linear(rows, weight, bias if biased else None)
-    for way in (product, filled_product):
-        found = way(rows, weight, bias if biased else None)
-        assert found.shape == expected.shape
-        assert found.is_contiguous()
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert found.shape == expected.shape
+    assert found.is_contiguous()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def scored(target: Any) -> Any:
@@ -39,8 +38,7 @@ def scored(target: Any) -> Any:
     return logits, early
 
 
-@pytest.mark.parametrize("how", ["turned", "filled"])
-def test_a_turned_network_is_the_users_own(how: Any) -> None:
+def test_a_turned_network_is_the_users_own() -> None:
     """Weights and hooks that change later count, and so do modules that are replaced."""
     import torch
 
@@ -51,11 +49,11 @@ def test_a_turned_network_is_the_users_own(how: Any) -> None:
     before = {name: type(module) for name, module in network.named_modules()}
     target = TransformersTarget(network)
     plain = scored(target)
-    target._network.turn(how)
+    target._network.turn()
     for found, expected in zip(scored(target), plain, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     assert {name: type(module) for name, module in network.named_modules()} == before
-    assert type(turned(network, how).lm_head) is not type(network.lm_head)
+    assert type(turned(network).lm_head) is not type(network.lm_head)
     with torch.no_grad():
         network.model.norm.weight.mul_(2.0)
         network.lm_head.weight = torch.nn.Parameter(network.lm_head.weight * 2)
@@ -72,25 +70,20 @@ def test_only_what_takes_long_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     from forerun.targets import transformers_products as products
 
     network = tiny_network("llama")
-    assert products.fastest_products(network) == "plain"
+    assert not products.is_faster_turned(network)
     monkeypatch.setattr(products, "_WORTH_TIMING", 1)
-    paces = ((0.5, 0.5, "turned"), (0.99, 1.0, "plain"), (2.0, 0.5, "filled"), (2.0, 2.0, "plain"))
-    for pace, other, expected in paces:
+    for pace, expected in ((0.5, True), (0.99, False), (2.0, False)):
         times = {"now": 0.0}
 
         def turned(*_: Any, times: dict[str, float] = times, pace: float = pace) -> None:
-            times["now"] += pace
-
-        def filled(*_: Any, times: dict[str, float] = times, pace: float = other) -> None:
             times["now"] += pace
 
         def plain(*_: Any, times: dict[str, float] = times) -> None:
             times["now"] += 1.0
 
         monkeypatch.setattr(products, "product", turned)
-        monkeypatch.setattr(products, "filled_product", filled)
         monkeypatch.setattr("torch.nn.functional.linear", plain)
-        assert products.fastest_products(network, lambda times=times: times["now"]) == expected
+        assert products.is_faster_turned(network, lambda times=times: times["now"]) == expected
 
 
 def test_a_class_of_its_own_keeps_its_product() -> None:
@@ -160,7 +153,7 @@ def test_a_weight_that_is_no_plain_tensor_is_left_alone(monkeypatch: pytest.Monk
     before = products.turned(torch.nn.Sequential(layer))
     layer.weight = torch.nn.Parameter(torch.ones(4, 4).as_subclass(Packed), requires_grad=False)
     model = torch.nn.Sequential(layer)
-    assert products.fastest_products(model) == "plain"
+    assert not products.is_faster_turned(model)
     turned = products.turned(model)
     for each in (before, turned):
         assert each(torch.ones(2, 4)).shape == (2, 4)

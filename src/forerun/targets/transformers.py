@@ -40,7 +40,7 @@ from forerun.targets.transformers_fixed import ROWS, FixedBatch, is_steady, part
 from forerun.targets.transformers_network import Network
 from forerun.targets.transformers_pass import Batch, Way
 from forerun.targets.transformers_probe import ALLOWED, disagreement
-from forerun.targets.transformers_products import fastest_products
+from forerun.targets.transformers_products import is_faster_turned
 from forerun.targets.transformers_refusals import (
     check_chains,
     check_model,
@@ -127,7 +127,7 @@ class TransformersTarget(KeepsSlots):
         self._sequences = SlotSequences(lambda: StoredSequence(self._store))
         self._spare = 0  # blocks of keys more than needed, to see that they make no difference
         self._found = self._find_out(named, bitwise)
-        how = "" if self._network.products == "plain" else self._network.products
+        how = "turned" if self._network.is_turned else ""
         threads = torch.get_num_threads()
         self._setting = f"{model.dtype} {' '.join(self._devices)} {threads} {self._found.way} {how}"
 
@@ -258,8 +258,8 @@ class TransformersTarget(KeepsSlots):
         plain = self._network.plain
         size = plain([1, 2, 3], None if self._encoder is None else [0, 1]).shape[-1]
         allowed = ALLOWED.get(str(self.model.dtype).removeprefix("torch."), 0.1)
-        if not bitwise:
-            self._network.turn(fastest_products(self.model))
+        if not bitwise and is_faster_turned(self.model):
+            self._network.turn()
         tried: list[str] = []
         ways: tuple[Way, ...] = ("fixed",) if bitwise else self._network.ways
         for way in ways:

@@ -19,7 +19,7 @@ from forerun.targets.transformers_copies import Structure, replaced
 from forerun.targets.transformers_fixed import FixedBatch
 from forerun.targets.transformers_pass import Batch, Way
 from forerun.targets.transformers_positions import Positions, told_positions
-from forerun.targets.transformers_products import Products, turned
+from forerun.targets.transformers_products import turned
 from forerun.targets.transformers_release import (
     cache_parameter,
     cache_to,
@@ -73,7 +73,7 @@ class Network:
 
     Attributes:
         layers: How many there are, of the decoder.
-        products: How those of few rows are computed.
+        is_turned: Whether products of few rows are computed the other way round.
         path: Where their list stands in the model; empty if it was not found.
         kinds: Of each layer.
         reader: Runs the encoder, if there is one.
@@ -93,7 +93,7 @@ class Network:
             self.reader = SourceReader(model, self._cache_name, self.layers)
             self._decoder = _path_to(model, model.get_decoder())
         self.path = _path_to_layers(model, self._decoder, self.layers)
-        self.products: Products = "plain"
+        self.is_turned = False
         self._copy()
 
     def _copy(self) -> None:
@@ -104,8 +104,8 @@ class Network:
             told = told_positions(self.model, self._decoder)
             if told is not None:
                 self._run, self._positions = told
-        if self.products != "plain":
-            self._run = turned(self._run, self.products)
+        if self.is_turned:
+            self._run = turned(self._run)
         self._cut: dict[int, Any] = {}
         self._structure: Structure | None = None
         if self._run is not self.model:
@@ -187,9 +187,9 @@ class Network:
             logits = logits[:, wanted.to(logits.device)]
         return logits, seen
 
-    def turn(self, products: Products = "turned") -> None:
-        """Compute products of few rows another way from now on."""
-        self.products = products
+    def turn(self) -> None:
+        """Compute products of few rows the other way round from now on."""
+        self.is_turned = True
         self._copy()
 
     @property

@@ -3,36 +3,31 @@
 A linear layer multiplies its rows by the weight. Matrix libraries are made for many rows: of one
 to eight, on a processor, they may read the weight on one core only, or at a fraction of the
 memory's pace. The same product the other way round, weight times rows, is another method of the
-same library, and with some of them two to four times as fast. And two or three rows may take more
-than four do. Which it is depends on the library, the processor and the number of threads, so it is
-timed at load, on the model's own weights.
+same library, and with some of them two to four times as fast. Which it is depends on the library
+and the processor, so it is timed at load, on the model's own weights.
 
 The user's model stays as it is: what runs is a shallow copy of its modules, which shares every
-weight, buffer and hook, and whose linear layers compute the faster way.
+weight, buffer and hook, and whose linear layers compute the other way round.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from forerun.targets.transformers_copies import shallow_copy
 
-__all__ = ["MOST_ROWS", "Products", "fastest_products", "filled_product", "product", "turned"]
-
-Products = Literal["plain", "turned", "filled"]
-"""As the library computes them; the other way round; or two and three rows filled up to four."""
+__all__ = ["MOST_ROWS", "is_faster_turned", "product", "turned"]
 
 MOST_ROWS = 8
 """Rows of a product up to which it is turned round."""
 
 _WORTH_TIMING = 1 << 23  # bytes of weights; below that the product isn't what takes the time
-_WORTH_TURNING = 0.85
-_FILLED = 4
-_TIMED = {"turned": (1, 4, 8), "filled": (2, 3)}
+_WORTH_TURNING = 0.95
+_TIMED = (1, 2, 4, 8)
 
 
 def product(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -55,38 +50,11 @@ def product(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
     return found.view(*shape, len(weight))
 
 
-def filled_product(
-    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
-    """Return what `torch.nn.functional.linear` does; two and three rows beside others of zeros.
-
-    Args:
-        rows: [..., inputs].
-        weight: [outputs, inputs].
-        bias: [outputs].
-    """
-    shape, flat = rows.shape[:-1], rows.reshape(-1, rows.shape[-1])
-    count = len(flat)
-    if not 1 < count < _FILLED:
-        return torch.nn.functional.linear(rows, weight, bias)
-    whole = flat.new_zeros((_FILLED, flat.shape[1]))
-    whole[:count] = flat
-    found = torch.nn.functional.linear(whole, weight, bias)[:count]
-    return found.view(*shape, len(weight))
-
-
 class _TurnedLinear(torch.nn.Linear):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         if type(self.weight) is not torch.nn.Parameter:  # it became one of another kind
             return super().forward(rows)
         return product(rows, self.weight, self.bias)
-
-
-class _FilledLinear(torch.nn.Linear):
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        if type(self.weight) is not torch.nn.Parameter:
-            return super().forward(rows)
-        return filled_product(rows, self.weight, self.bias)
 
 
 def _is_plain(module: torch.nn.Module) -> bool:
@@ -96,9 +64,8 @@ def _is_plain(module: torch.nn.Module) -> bool:
     return type(module.weight) is torch.nn.Parameter and module.weight.layout is torch.strided
 
 
-def turned(model: torch.nn.Module, how: Products = "turned") -> Any:
-    """Return a copy of a model whose linear layers compute that way."""
-    kind = _FilledLinear if how == "filled" else _TurnedLinear
+def turned(model: torch.nn.Module) -> Any:
+    """Return a copy of a model whose linear layers compute the other way round."""
     made: dict[int, torch.nn.Module] = {}
 
     def copied(module: torch.nn.Module) -> torch.nn.Module:
@@ -106,7 +73,7 @@ def turned(model: torch.nn.Module, how: Products = "turned") -> Any:
             made[id(module)] = shallow = shallow_copy(module)
             # A class that makes more of it, or a forward of its own, knows why.
             if _is_plain(module) and "forward" not in module.__dict__:
-                shallow.__class__ = kind
+                shallow.__class__ = _TurnedLinear
             own: dict[str, Any] = module.__dict__["_modules"]
             shallow.__dict__["_modules"] = {
                 name: None if child is None else copied(child) for name, child in own.items()
@@ -116,10 +83,10 @@ def turned(model: torch.nn.Module, how: Products = "turned") -> Any:
     return copied(model)
 
 
-def fastest_products(
+def is_faster_turned(
     model: torch.nn.Module, clock: Callable[[], float] = time.perf_counter
-) -> Products:
-    """Return another way to compute products of few rows that is clearly faster, or "plain".
+) -> bool:
+    """Return whether products of few rows are faster the other way round, taken together.
 
     Only on a processor; not where weights are so few that other things take the time.
 
@@ -128,22 +95,20 @@ def fastest_products(
         clock: For tests.
     """
     if any(each.device.type != "cpu" for each in model.parameters()):
-        return "plain"
+        return False
     linears: list[Any] = [each for each in model.modules() if _is_plain(each)]
     if sum(each.weight.nbytes for each in linears) < _WORTH_TIMING:
-        return "plain"
+        return False
     weights = _some([each.weight for each in linears])
-    ways: dict[Products, Any] = {"turned": product, "filled": filled_product}
-    for name, way in ways.items():
-        plain = other = 0.0
-        for count in _TIMED[name]:
+    shares = []  # most passes have few rows, whose time a sum of all would hide
+    with torch.no_grad():
+        for count in _TIMED:
             rows = [each.new_ones((count, each.shape[1])) for each in weights]
-            pairs = list(zip(rows, weights, strict=True))
-            plain += min(_seconds(pairs, torch.nn.functional.linear, clock) for _ in range(3))
-            other += min(_seconds(pairs, way, clock) for _ in range(3))
-        if other < _WORTH_TURNING * plain:
-            return name
-    return "plain"
+            plain, other = (
+                min(_seconds(rows, weights, way, clock) for _ in range(3)) for way in (False, True)
+            )
+            shares.append(other / plain)
+    return sum(shares) / len(shares) < _WORTH_TURNING
 
 
 def _some(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -159,12 +124,12 @@ def _some(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _seconds(
-    pairs: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    way: Callable[..., object],
+    rows: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    is_turned: bool,
     clock: Callable[[], float],
 ) -> float:
-    with torch.no_grad():
-        begun = clock()
-        for rows, weight in pairs:
-            way(rows, weight, None)
-        return clock() - begun
+    begun = clock()
+    for one, weight in zip(rows, weights, strict=True):
+        (product if is_turned else torch.nn.functional.linear)(one, weight, None)
+    return clock() - begun
