@@ -19,7 +19,9 @@ from forerun.models.folder_config import read_architecture
 from forerun.models.folder_tokenizer import FolderTokenizer
 from forerun.models.folder_weights import FolderWeights, Weights
 from forerun.models.foreign import ForeignWeights, foreign_architecture, has_safetensors
+from forerun.models.marian_tokenizer import MarianTokenizer
 from forerun.models.plain_file import DAMAGED, read_json, read_text
+from forerun.models.tokenizer import Tokenizer
 from forerun.models.weight_file import WeightFile
 
 __all__ = ["ModelFolder", "read_folder"]
@@ -42,7 +44,7 @@ class ModelFolder:
     """
 
     architecture: Architecture
-    tokenizer: FolderTokenizer
+    tokenizer: Tokenizer
     chat_template: ChatTemplate | None
     template_error: TemplateError | None
     weights: WeightFile
@@ -68,27 +70,32 @@ def read_folder(path: Path, weights: Weights = "auto", *, foreign: bool = False)
     config = read_json(path / "config.json", _MAX_CONFIG)
     architecture, opened, reason = _network(path, config, weights, foreign)
     texts = _TokenTexts(path, config)
-    if not os.path.exists(path / "tokenizer.json"):
-        what = f"{path} has no tokenizer.json."
-        remedy = "save_pretrained of transformers' tokenizers writes one."
-        if os.path.exists(path / "source.spm"):  # Marian's, which has no such form
-            remedy = "Its source.spm is not read: make a tokenizer.json of it and vocab.json, as "
-            remedy += "docs/explain/transformers.md shows."
-        raise TokenizerError(what, remedy)
-    tokenizer = FolderTokenizer(
-        read_text(path / "tokenizer.json", _MAX_TOKENIZER),
-        vocab_size=architecture.vocab_size,
-        bos_token=texts.text("bos"),
-        eos_ids=frozenset(texts.eos_ids),
-        eos_token=texts.text("eos"),
-        has_encoder=config.get("is_encoder_decoder") is True,
-    )
+    has_encoder = config.get("is_encoder_decoder") is True
+    tokenizer = _tokenizer(path, texts, architecture.vocab_size, has_encoder)
     template, error = None, None
     try:
         template = _chat_template(path, texts)
     except TemplateError as broken:
         error = broken  # for whoever wants to chat; the model itself is sound
     return ModelFolder(architecture, tokenizer, template, error, opened, reason)
+
+
+def _tokenizer(path: Path, texts: _TokenTexts, vocab_size: int, has_encoder: bool) -> Tokenizer:
+    """Return the tokenizer: of tokenizer.json, or of Marian's files, which has no such form."""
+    ends = frozenset(texts.eos_ids)
+    if os.path.exists(path / "tokenizer.json"):
+        return FolderTokenizer(
+            read_text(path / "tokenizer.json", _MAX_TOKENIZER),
+            vocab_size=vocab_size,
+            bos_token=texts.text("bos"),
+            eos_ids=ends,
+            eos_token=texts.text("eos"),
+            has_encoder=has_encoder,
+        )
+    if has_encoder and os.path.exists(path / "source.spm"):
+        return MarianTokenizer(path, vocab_size=vocab_size, eos_ids=ends)
+    what = f"{path} has no tokenizer.json."
+    raise TokenizerError(what, "save_pretrained of transformers' tokenizers writes one.")
 
 
 def _network(
