@@ -105,14 +105,14 @@ $(PY):
 
 # Order-only: a virtual environment's python is a link to one as old as the system.
 $(VENV)/ready-build: pyproject.toml | $(PY)
-	$(PIP) --upgrade "pip>=25.1"
-	$(PIP) --group build
+	@$(PIP) --upgrade "pip>=25.1"
+	@$(PIP) --group build
 	@touch $@
 
 # Without pip's isolation and in a folder of its own, the C++ is compiled again only where it has
 # changed. In CI a warning is an error; a newer compiler's must not keep a user from building.
 build/wheel.ready: $(SHIPPED) | $(VENV)/ready-build
-	rm -rf build/wheel build/dist
+	@rm -rf build/wheel build/dist
 	@for compiler in $${CXX:-c++} g++ clang++; do \
 	  command -v "$$compiler" >/dev/null && export FORERUN_COMPILED=1; done; \
 	test -n "$$FORERUN_COMPILED" || { \
@@ -121,7 +121,7 @@ build/wheel.ready: $(SHIPPED) | $(VENV)/ready-build
 	echo "Compiling Forerun: about a minute."; \
 	FORERUN_STRICT=$(if $(CI),ON,OFF) $(PY) -m pip wheel -qq --no-deps --no-build-isolation \
 	  --config-settings=build-dir=build/cmake --wheel-dir build/dist .
-	$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
+	@$(PIP) --no-deps --no-index --target build/wheel build/dist/*.whl
 	@touch $@
 
 # GCC's own sanitizers: those of Clang lie elsewhere.
@@ -140,8 +140,9 @@ build/%/ready: $(SHIPPED) | $(VENV)/ready-build
 
 # The first line brings the dependencies, the second the package, also if its version is the same.
 $(VENV)/ready: build/wheel.ready
-	$(PIP) build/dist/*.whl
-	$(PIP) --no-deps --no-index --force-reinstall build/dist/*.whl
+	@echo "Installing it and what it needs."
+	@$(PIP) build/dist/*.whl
+	@$(PIP) --no-deps --no-index --force-reinstall build/dist/*.whl
 	@touch $@
 
 $(VENV)/ready-test: pyproject.toml | $(VENV)/ready

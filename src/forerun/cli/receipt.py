@@ -19,7 +19,7 @@ _TARGET = {"corrected": "yellow", "bonus": "magenta"}
 _MARKS = {"corrected": "«{}»", "bonus": "‹{}›", "accepted": "{}"}  # where there are no colours
 _MEANING = {
     "corrected": "the target's own, where the draft failed",
-    "bonus": "the target's own, after all of the draft, or without one",
+    "bonus": "the target's own, behind a draft that held to its end or where nothing was drafted",
 }
 
 
