@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from drafters.loop import make_for
 from forerun.beam.ask import BeamAsk
 from forerun.beam.plain import Found
 from forerun.beam.search import BeamSearch
 from forerun.core.beams import BeamRule, EarlyStopping, Finished
 from forerun.drafters.protocol import Drafter
 from forerun.drafters.store import Store
-from forerun.drafters.table import DrafterKit, make_drafter
 from forerun.events import BeamStats
 from forerun.targets.protocol import Capabilities, Row, Scores, Target
 from forerun.targets.toy import ToyTarget
 from forerun.targets.toy_head import ToyHead
-from forerun.targets.toy_readout import ToyReadout
 
 __all__ = ["NAMES", "ChainsOnly", "drafter_for", "rule_of", "searched", "seconds"]
 
@@ -45,22 +44,9 @@ class ChainsOnly(ToyTarget):
 
 
 def drafter_for(spec: str, target: ToyTarget, store: Store | None = None) -> Drafter:
-    """Return a drafter whose draft model and heads know a law near the target's."""
-    size = target.vocab_size
-    head = ToyHead(target, range(1, size), blur=0.5)  # it lacks a token
-    readout = ToyReadout(target, range(1, size))
-    kit = DrafterKit(
-        size,
-        lambda: ToyTarget.random(size, 1, 99),
-        None,
-        target=target,
-        store=store,
-        open_head=lambda: head,
-        open_readout=lambda _: readout,
-    )
-    drafter = make_drafter(spec, kit)
-    assert drafter is not None
-    return drafter
+    """Return a drafter whose heads know a law near the target's."""
+    head = ToyHead(target, range(1, target.vocab_size), blur=0.5)  # it lacks a token
+    return make_for(target, head, spec, store=store)
 
 
 def rule_of(

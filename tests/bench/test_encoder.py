@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,21 +11,15 @@ import pytest
 
 from drafters.loop import Text
 from forerun.targets.toy import ToyTarget
+from project.script import loaded
 
 pytestmark = pytest.mark.judge
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "encoder.py"
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
     """The script, as a module."""
-    spec = importlib.util.spec_from_file_location("encoder_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("benchmarks/encoder.py")
 
 
 def test_sentences_are_copied_and_translated(script: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,19 +15,13 @@ from drafters.loop import Text
 from forerun.targets.toy import ToyTarget
 from models.random_head import random_head
 from models.tiny_gguf import Tiny
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "rules.py"
+from project.script import loaded
 
 
 @pytest.fixture(scope="module")
 def script() -> Any:
     """The script, as a module."""
-    spec = importlib.util.spec_from_file_location("rules_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("benchmarks/rules.py")
 
 
 def test_blind_is_without_the_noise_and_nothing_else(script: Any) -> None:
@@ -59,7 +52,14 @@ def test_the_script_counts_every_way(script: Any, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     lines = [{"question_id": i, "category": "qa", "turns": ["abcd"]} for i in range(3)]
     prompts.write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    command = [sys.executable, str(SCRIPT), "--prompts", str(prompts), "--model", str(path)]
+    command = [
+        sys.executable,
+        script.__file__,
+        "--prompts",
+        str(prompts),
+        "--model",
+        str(path),
+    ]
     command += ["--head", str(tmp_path / "head.gguf"), "--temperatures", "1", "--limit", "2"]
     done = subprocess.run(
         [*command, "--max-tokens", "4"], capture_output=True, text=True, timeout=120, check=False

@@ -31,6 +31,7 @@ __all__ = [
     "follow",
     "grow",
     "make",
+    "make_for",
     "states",
     "write",
 ]
@@ -181,13 +182,23 @@ def make(
     store: Store | None = None,
 ) -> Drafter:
     """Return a drafter whose draft model, or head, if it has one, is of a toy of order 1."""
-    draft_model = ToyTarget.random(vocab_size, 1, 99)
-    target = engines_target(vocab_size)
-    head = ToyHead(draft_model, range(1, vocab_size))  # it lacks a token
-    readout = ToyReadout(target, range(1, vocab_size))
+    head = ToyHead(ToyTarget.random(vocab_size, 1, 99), range(1, vocab_size))  # it lacks a token
+    return make_for(engines_target(vocab_size), head, spec, script, store)
+
+
+def make_for(
+    target: ToyTarget,
+    head: ToyHead,
+    spec: str,
+    script: tuple[int, ...] | None = None,
+    store: Store | None = None,
+) -> Drafter:
+    """Return a drafter for a target, and for a head of it; a draft model is a toy of order 1."""
+    size = target.vocab_size
+    readout = ToyReadout(target, range(1, size))
     kit = DrafterKit(
-        vocab_size,
-        lambda: draft_model,
+        size,
+        lambda: ToyTarget.random(size, 1, 99),
         script,
         target=target,
         store=store,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -26,17 +25,6 @@ SHAPES = {
     "Q4_1": Tiny(layers=4, width=64, heads=4, head_dim=16, inner=96, quantisation="Q4_1"),
     "own head": Tiny(layers=3, width=64, heads=4, inner=96, quantisation="Q8_0", is_tied=False),
 }
-
-
-@pytest.fixture
-def sets() -> Iterator[list[str]]:
-    """The instruction sets of this machine; the one in use is put back at the end."""
-    module = native.load()
-    before = module.instruction_set()
-    try:
-        yield module.instruction_sets()
-    finally:
-        module.use_instruction_set(before)
 
 
 @pytest.fixture(params=SHAPES)

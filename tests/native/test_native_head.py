@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -51,17 +50,6 @@ CASES |= {
     )
     for kind in ("Q4_1", "Q5_0", "Q5_1", "BF16")
 }
-
-
-@pytest.fixture
-def sets() -> Iterator[list[str]]:
-    """The instruction sets of this machine; the one in use is put back at the end."""
-    module = native.load()
-    before = module.instruction_set()
-    try:
-        yield module.instruction_sets()
-    finally:
-        module.use_instruction_set(before)
 
 
 def make(case: str, folder: Path, threads: int = 2, kv_bits: int = 16) -> NativeHead:

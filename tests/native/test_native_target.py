@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -78,17 +78,6 @@ _ALL = {
 }
 # Texts may be longer than the spans in which 16-bit values are summed.
 ALL = {name: replace(tiny, context=400) for name, tiny in _ALL.items()}
-
-
-@pytest.fixture
-def sets() -> Iterator[list[str]]:
-    """The instruction sets of this machine; the one in use is put back at the end."""
-    module = native.load()
-    before = module.instruction_set()
-    try:
-        yield module.instruction_sets()
-    finally:
-        module.use_instruction_set(before)
 
 
 def make(case: str, folder: Path, threads: int = 2, kv_bits: int = 16) -> NativeTarget:

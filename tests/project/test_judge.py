@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -10,17 +9,12 @@ from typing import Any
 
 import pytest
 
-TOOL = Path(__file__).parents[2] / "tools" / "judge.py"
+from project.script import loaded
 
 
 @pytest.fixture
 def judge() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("judge", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("tools/judge.py")
 
 
 def report(*packages: str) -> dict[str, Any]:
