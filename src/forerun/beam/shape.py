@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from forerun.beam.tree import TextNode
+from forerun.drafters.asking_price import AskingPrice
 
 __all__ = ["FREE", "Shape", "ShapeChoice"]
 
@@ -59,7 +60,7 @@ class ShapeChoice:
         factors = _WIDTHS if is_free else (float(width or 1),)
         self._widths = [max(1, round(factor * beams)) for factor in factors]
         self._hits = [[_HOPE] * len(factors) for _ in range(DEEPEST)]
-        self._price = 0.0  # seconds that a level of guesses takes
+        self._price = AskingPrice()  # of a level of guesses
         self._idle = 0
 
     @property
@@ -88,7 +89,7 @@ class ShapeChoice:
                 size = rows + depth * width
                 if size >= len(seconds):
                     break
-                found = steps / (seconds[size] + depth * self._price)
+                found = steps / (seconds[size] + depth * self._price.seconds)
                 if found > rate:
                     best, rate = Shape(depth, width, depth), found
         return best if best.depth else self._watching(best, room)
@@ -96,7 +97,7 @@ class ShapeChoice:
     def _watching(self, nothing: Shape, room: int) -> Shape:
         """Return a shape without drafts that is looked at all the same, now and then."""
         self._idle += 1
-        if room and (self._price < FREE or self._idle % _PATIENCE == 0):
+        if room and (self._price.seconds < FREE or self._idle % _PATIENCE == 0):
             return nothing._replace(looks=1)
         return nothing
 
@@ -121,5 +122,5 @@ class ShapeChoice:
     def clock(self, levels: int, seconds: float) -> None:
         """Learn what guessing took."""
         if levels:
-            price = seconds / levels
-            self._price += (price - self._price) * (_GAIN if self._price else 1.0)
+            self._price.count(seconds, levels)
+            self._price.end_round()

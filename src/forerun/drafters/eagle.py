@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from forerun.core.proposal import Point
 from forerun.core.tree import Draft
+from forerun.drafters.asking_price import AskingPrice
 from forerun.drafters.comb import Comb
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.head_text import HeadText
@@ -26,7 +27,6 @@ from forerun.drafters.table import DrafterKit
 __all__ = ["Eagle"]
 
 _BLIND = 1  # guesses of others that may stand unscored above a place that is asked about
-_GAIN = 0.1
 _USUAL = 8  # rows that may wait of a text; reading more is no measure of what a place takes
 
 
@@ -49,13 +49,17 @@ class Eagle:
         self._tokens = np.ascontiguousarray(self._head.tokens, dtype=np.uint32)
         self._texts = Followed[HeadText](self.name)
         self._bare: dict[int, HeadTree] = {}  # each text's last tree, while nobody asked it
-        self._seconds, self._asked = 0.0, 0
-        self.price = 0.0
+        self._price = AskingPrice()
 
     @property
     def layers(self) -> tuple[int, ...]:
         """Whose hidden states are the head's features."""
         return self._head.layers
+
+    @property
+    def price(self) -> float:
+        """Seconds that one more place takes, as it was of late."""
+        return self._price.seconds
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text; its prompt's states are still to be shown."""
@@ -90,10 +94,7 @@ class Eagle:
             is_one_piece = rows[-1] == len(rows) - 1
             text.show(before - 1, outcome.hidden, slice(len(rows)) if is_one_piece else rows)
             self._bare.pop(outcome.sequence, None)
-        if self._asked:
-            price = self._seconds / self._asked
-            self.price += (price - self.price) * (_GAIN if self.price else 1.0)
-            self._seconds, self._asked = 0.0, 0
+        self._price.end_round()
 
     def place(self, request: DraftRequest) -> Place:
         """Return the root's place; nothing is scored before it is asked."""
@@ -128,8 +129,7 @@ class Eagle:
             self._score(tree, node)
         guesses = tree.guesses(node, most)
         if is_usual:
-            self._seconds += time.perf_counter() - begun
-            self._asked += 1
+            self._price.count(time.perf_counter() - begun)
         return guesses
 
     def _lags(self, tree: HeadTree) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from forerun.core.tree import Draft
 from forerun.core.warp import State
+from forerun.drafters.asking_price import AskingPrice
 from forerun.drafters.comb import Comb, grow_together
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.memory import Memoryless
@@ -31,7 +32,6 @@ __all__ = ["Exit"]
 Array = NDArray[np.float32]
 
 _LISTED = 4  # guesses that are ranked at once
-_GAIN = 0.1
 
 
 class Exit(Memoryless):
@@ -58,15 +58,16 @@ class Exit(Memoryless):
         self._target, self._adapter = kit.target, kit.open_readout(EXIT)
         self._vocab_size = kit.vocab_size
         self._tokens = np.ascontiguousarray(self._adapter.tokens, dtype=np.uint32)
-        self._seconds, self._asked = 0.0, 0
-        self.price = 0.0
+        self._price = AskingPrice()
+
+    @property
+    def price(self) -> float:
+        """Seconds that one more place takes, as it was of late."""
+        return self._price.seconds
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Reckon what asking took; of the texts nothing is to be kept."""
-        if self._asked:
-            price = self._seconds / self._asked
-            self.price += (price - self.price) * (_GAIN if self.price else 1.0)
-            self._seconds, self._asked = 0.0, 0
+        self._price.end_round()
 
     def place(self, request: DraftRequest) -> Place:
         """Return the root's place; nothing is scored before it is asked."""
@@ -90,8 +91,7 @@ class Exit(Memoryless):
             return None
         begun = time.perf_counter()
         logits: Array = self._read([(request, path)])[0]
-        self._seconds += time.perf_counter() - begun
-        self._asked += 1
+        self._price.count(time.perf_counter() - begun)
         return logits
 
     def _level(self, combs: Sequence[Comb]) -> Array:

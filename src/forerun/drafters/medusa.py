@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from forerun.core.proposal import Point
 from forerun.core.tree import Draft
 from forerun.core.warp import State
+from forerun.drafters.asking_price import AskingPrice
 from forerun.drafters.comb import Comb
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.last_states import LastStates
@@ -28,7 +29,6 @@ __all__ = ["Medusa"]
 Array = NDArray[np.float32]
 
 _LISTED = 4  # guesses that are ranked at once
-_GAIN = 0.1
 
 
 class Medusa:
@@ -50,13 +50,17 @@ class Medusa:
         self._tokens = np.ascontiguousarray(self._heads.tokens, dtype=np.uint32)
         self._texts = Followed[LastStates](self.name)
         self._unread: dict[int, _Root] = {}  # each text's last root, while nobody asked it
-        self._seconds, self._asked = 0.0, 0
-        self.price = 0.0
+        self._price = AskingPrice()
 
     @property
     def layers(self) -> tuple[int, ...]:
         """Whose hidden states the heads read: the last."""
         return (self._heads.layer,)
+
+    @property
+    def price(self) -> float:
+        """Seconds that one more place takes, as it was of late."""
+        return self._price.seconds
 
     def open(self, sequence: int, tokens: Sequence[int]) -> None:
         """Follow a new text; its prompt's states are still to be shown."""
@@ -89,10 +93,7 @@ class Medusa:
                 root = len(outcome.tokens) - outcome.emitted - 1
                 text.show(root, states, [0, *[1 + node for node in kept]])
             self._unread.pop(outcome.sequence, None)
-        if self._asked:
-            price = self._seconds / self._asked
-            self.price += (price - self.price) * (_GAIN if self.price else 1.0)
-            self._seconds, self._asked = 0.0, 0
+        self._price.end_round()
 
     def place(self, request: DraftRequest) -> Place:
         """Return the root's place; nothing is read before it is asked."""
@@ -120,8 +121,7 @@ class Medusa:
         if root.logits is None:
             self._read()
         guesses = root.guesses(depth, state, most)
-        self._seconds += time.perf_counter() - begun
-        self._asked += 1
+        self._price.count(time.perf_counter() - begun)
         return guesses
 
     @property
