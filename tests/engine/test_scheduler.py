@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -433,4 +434,71 @@ def test_a_decoder_that_fails_fails_its_round() -> None:
     options = Generation.make(drafter="oracle", max_tokens=3)
     with pytest.raises(Broken):
         list(bench.scheduler.run([Ask((1,), options, 1, (EOS,), Mute())]))
+    bench.check_nothing_is_open()
+
+
+# ---- prompts that are read beside other texts
+
+
+def beside(bench: Bench, monkeypatch: pytest.MonkeyPatch, rows: int = 4) -> None:
+    """Have prompts read by the passes of other texts, so many tokens of them at most."""
+    capable = replace(bench.target.capabilities, reads_beside=True)
+    monkeypatch.setattr(bench.target, "capabilities", capable, raising=False)
+    monkeypatch.setattr("forerun.engine.reading.next_parts.__defaults__", (rows,))
+
+
+LONG = ([1, 2, 1, 3, 1, 2, 3, 1, 2], [2], [3, 1, 3, 1, 2], [1, 1, 2])
+
+
+@pytest.mark.parametrize("drafter", ["none", "fickle", "bushy", "watching"])
+def test_prompts_are_read_beside_other_texts(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever drafts or watches, the texts are the plain ones; who is read first writes first."""
+    bench = Bench(endless())
+    beside(bench, monkeypatch)
+    asks = [ask(prompt, max_tokens=8, temperature=1, drafter=drafter) for prompt in LONG]
+    found = bench.results(*asks)
+    plain = [ask(prompt, max_tokens=8, temperature=1) for prompt in LONG]
+    assert [told(result) for result in found] == [plainly(endless(), each) for each in plain]
+    first = bench.target.passes[0]
+    assert [first[0].token, *[row.token for row in first[-4:]]] == [2, 1, 2, 1, 3]
+    assert all(result.stats.prompt_seconds > 0 for result in found)
+
+
+def test_a_pass_reads_several_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many tokens as it may, first come first read, and no more."""
+    bench = Bench(endless())
+    beside(bench, monkeypatch, rows=10)
+    bench.results(*(ask(prompt, max_tokens=3) for prompt in LONG))
+    read = [sum(row.position < 8 for row in rows) for rows in bench.target.passes[:2]]
+    assert [len(rows) for rows in bench.target.passes[:2]] == [11, 6]
+    assert read == [11, 5]
+
+
+@pytest.mark.parametrize("fatal", [False, True])
+def test_a_prompt_that_finds_no_memory_beside_others_is_read_alone(
+    fatal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In smaller parts; if there is none for that either, it ends alone."""
+    bench = Bench(endless())
+    beside(bench, monkeypatch, rows=8)
+    score = bench.target.score
+    long, late = (bench.scheduler.submit(ask(LONG[i], max_tokens=4)) for i in range(2))
+
+    def narrow(rows: Sequence[Row], **asked: Any) -> Scores:
+        reads = [row for row in rows if row.sequence == long.sequence and not long.is_read]
+        is_beside = len(reads) < len(rows)
+        if reads and (fatal or is_beside or len(reads) > 3):
+            raise NotEnoughMemoryError("Too many.", "Take fewer.")
+        return score(rows, **asked)
+
+    monkeypatch.setattr(bench.target, "score", narrow)
+    bench.scheduler.step()
+    if fatal:
+        with pytest.raises(NotEnoughMemoryError):
+            bench.scheduler.step()
+        assert long.finish == ("interrupted", "interrupted")
+    for _ in steps(bench.scheduler):
+        pass
+    assert long.is_read is not fatal
+    assert len(late.output) == 4
     bench.check_nothing_is_open()

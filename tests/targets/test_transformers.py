@@ -425,6 +425,7 @@ def test_keys_that_find_no_room_end_one_text_alone(monkeypatch: pytest.MonkeyPat
     results = []
     while not scheduler.is_idle:
         results += [event for event in scheduler.step() if isinstance(event, Result)]
+    results.sort(key=lambda result: result.request)
     assert [list(each.token_ids) for each in results] == [plain[p] for p in PROMPTS[:3]]
 
 

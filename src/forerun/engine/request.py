@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +17,7 @@ from forerun.errors import CapabilityError, PromptError
 from forerun.events import Result, Stats, TokenEvent
 from forerun.native import fast_noise, fast_warp
 from forerun.printable import counted
-from forerun.targets.checks import check_source
+from forerun.targets.checks import Watch, check_source
 from forerun.targets.protocol import Target
 
 __all__ = ["AUTO_DRAFT_LENGTH", "Ask", "Request"]
@@ -94,6 +95,9 @@ class Request:
         self.stats = Stats(prompt_tokens=len(ask.prompt) + len(ask.source or ()))
         self.round = 0
         self.sequence: int | None = None  # the target's name for it, once opened
+        self.read = 0  # tokens of the prompt that the target holds
+        self.watch: Watch | None = None  # who is shown hidden states of the prompt
+        self._admitted = 0.0
         self.finish: tuple[FinishReason, str] | None = None
         self._tail = ""  # text released by an interruption
         if self.stop.left <= 0:
@@ -130,6 +134,21 @@ class Request:
     def output(self) -> Sequence[int]:
         """The tokens written so far."""
         return self.tokens[len(self.prompt) :]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the target holds all of the prompt but the root."""
+        return self.read >= len(self.prompt) - 1
+
+    def admit(self) -> None:
+        """Count the time from now on until the prompt is read."""
+        self._admitted = time.perf_counter()
+
+    def has_read(self, tokens: int) -> None:
+        """Count tokens of the prompt that the target holds now, besides those before."""
+        self.read += tokens
+        if self.is_read:
+            self.stats.prompt_seconds = time.perf_counter() - self._admitted
 
     @property
     def is_free(self) -> bool:

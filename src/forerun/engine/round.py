@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from forerun.core.tree import ROOT, Draft
 from forerun.core.warp import likeliest
 from forerun.drafters.protocol import Drafter, Outcome
 from forerun.engine.drafting import Drafts, draft_round, each_once
+from forerun.engine.reading import Part, keep
 from forerun.engine.request import Request
 from forerun.engine.text import Text
 from forerun.errors import EngineError, NotEnoughMemoryError
@@ -29,6 +30,7 @@ def run_round(
     requests: Sequence[Request],
     drafters: Sequence[Drafter | None],
     control: Control,
+    parts: Sequence[Part] = (),
 ) -> list[Event]:
     """Advance every request by at least one token; return what happened, request by request.
 
@@ -37,6 +39,7 @@ def run_round(
         requests: Running ones, none finished.
         drafters: Each request's drafter, or None.
         control: Chooses what is drafted, where a request leaves it open.
+        parts: Of prompts, read by the same pass; where memory is too short for that, left unread.
 
     Raises:
         NotEnoughMemoryError: Not even the roots can be scored.
@@ -44,7 +47,7 @@ def run_round(
     begun = time.perf_counter()
     made = draft_round(requests, drafters, control)
     drafted = time.perf_counter()
-    starts, made, scores = _scored(target, requests, made)
+    starts, made, scores = _scored(target, requests, made, parts)
     scored = time.perf_counter()
     events: list[Event] = []
     outcomes: dict[int, Outcome] = {}  # by place; a text without a drafter has none
@@ -77,30 +80,42 @@ def run_round(
         rest=told - scored,
         learning=time.perf_counter() - told,
     )
-    context = max(len(request.tokens) for request in requests)
-    control.clock(made.nodes + len(requests), made.nodes, context, times)
+    if not parts:  # whose rows would pass for those of drafts
+        context = max(len(request.tokens) for request in requests)
+        control.clock(made.nodes + len(requests), made.nodes, context, times)
     _clock(requests, made, times)
     return events
 
 
 def _scored(
-    target: Target, requests: Sequence[Request], made: Drafts
+    target: Target, requests: Sequence[Request], made: Drafts, parts: Sequence[Part]
 ) -> tuple[list[int], Drafts, Scores]:
-    """Score all drafts; where memory is too short for them, the roots alone.
+    """Score all drafts, and read parts of prompts; where memory is too short, the roots alone.
 
     Returns:
         Where each request's rows start, the drafts that were scored, and the scores.
     """
-    watched = sorted({layer for request in requests for layer in request.layers})
     starts, rows = _rows(requests, made.drafts)
+    own = len(rows)
+    for part in parts:
+        rows += part.rows(len(rows))
+    layers = _watched([*requests, *(part.request for part in parts)])
     try:
-        return starts, made, target.score(rows, layers=watched)
+        scores = target.score(rows, logits=range(own) if parts else None, layers=layers)
     except NotEnoughMemoryError:
-        if made.nodes == 0:
+        if made.nodes == 0 and not parts:
             raise
+    else:
+        keep(target, parts, own, scores.hidden)
+        return starts, made, scores
     made = made.without_drafts()
     starts, rows = _rows(requests, made.drafts)
-    return starts, made, target.score(rows, layers=watched)
+    return starts, made, target.score(rows, layers=_watched(requests))
+
+
+def _watched(requests: Iterable[Request]) -> list[int]:
+    """Return the layers whose hidden states anyone is to be shown."""
+    return sorted({layer for request in requests for layer in request.layers})
 
 
 def _verify(request: Request, on_draft: ScoredDraft) -> Verdict:

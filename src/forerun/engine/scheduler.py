@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,11 +12,12 @@ from numpy.typing import NDArray
 from forerun.control.control import Control
 from forerun.drafters.protocol import Drafter, Watcher, layers_of
 from forerun.engine.drafting import guesser_of
+from forerun.engine.reading import next_parts
 from forerun.engine.request import Ask, Request
 from forerun.engine.round import run_round
 from forerun.errors import OptionError
 from forerun.events import Event, Result, Stats
-from forerun.targets.checks import PREFILL_ROWS, Watch, read_prompt
+from forerun.targets.checks import PREFILL_ROWS, Watch, read_prompt, read_rest
 from forerun.targets.protocol import Target
 
 __all__ = ["Scheduler"]
@@ -54,6 +54,7 @@ class Scheduler:
         self._drafter_for = drafter_for
         self._waiting: deque[Request] = deque()
         self._running: list[tuple[Request, Drafter | None]] = []
+        self._unread: list[Request] = []  # whose prompts found no memory in a pass of several
         self._named = 0
 
     def submit(self, ask: Ask) -> Request:
@@ -85,20 +86,33 @@ class Scheduler:
         with the texts: the running requests are interrupted, those that wait can still run. A
         request that can't even be opened is the only one to be interrupted.
         """
+        while self._unread:
+            self._read_alone(self._unread.pop())
         events = self._admit()
         if not self._running:
             return events
-        requests = [request for request, _ in self._running]
-        drafters = [drafter for _, drafter in self._running]
         try:
-            events += run_round(self.target, requests, drafters, self.control)
-            events += [self._close(request) for request in requests if request.finish is not None]
+            events += self._round()
         except BaseException:
             with ExitStack() as all_of_them:  # though one may fail
-                for request in requests:
+                for request, _ in list(self._running):
                     all_of_them.callback(self.cancel, request)
             raise
         return events
+
+    def _round(self) -> list[Event]:
+        """Run one round of those whose prompts are read; the others' are read beside them."""
+        running = [(request, drafter) for request, drafter in self._running if request.is_read]
+        requests, drafters = [pair[0] for pair in running], [pair[1] for pair in running]
+        parts = next_parts([request for request, _ in self._running])
+        held = [part.request.read for part in parts]
+        events = run_round(self.target, requests, drafters, self.control, parts)
+        self._unread = [
+            part.request
+            for part, before in zip(parts, held, strict=True)
+            if part.request.read == before
+        ]
+        return events + [self._close(each) for each in requests if each.finish is not None]
 
     def run(self, asks: Sequence[Ask]) -> Iterator[Event]:
         """Run requests to their ends; if the caller stops listening, they are interrupted."""
@@ -129,7 +143,7 @@ class Scheduler:
 
     def _open(self, request: Request) -> None:
         """Give a request what it needs to run; if that fails, it is interrupted and holds none."""
-        begun = time.perf_counter()
+        request.admit()
         with ExitStack() as on_failure:
             on_failure.callback(request.interrupt)
             drafter = self._drafter_for(request.options.drafter)
@@ -144,21 +158,41 @@ class Scheduler:
             on_failure.pop_all()
         request.sequence = sequence
         request.guesser = guesser_of(request, drafter)
-        request.stats.prompt_seconds = time.perf_counter() - begun
         self._running.append((request, drafter))
 
     def _read(self, request: Request, drafter: Drafter | None) -> int:
-        """Open the target's sequence with all of the prompt but the root; show it to a watcher."""
+        """Open the target's sequence, with all of the prompt but the root if it is read alone."""
         prompt = request.prompt[:-1]
-        if not (request.layers and isinstance(drafter, Watcher)):
-            return self.target.open(prompt, request.source)
+        if isinstance(drafter, Watcher) and request.layers:
 
-        def see(start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
-            drafter.see(request.name, start, hidden)
+            def see(start: int, hidden: Mapping[int, NDArray[np.float32]]) -> None:
+                drafter.see(request.name, start, hidden)
 
-        sequence = self.target.open(source=request.source)
-        read_prompt(self.target, sequence, prompt, PREFILL_ROWS, Watch(request.layers, see))
+            request.watch = Watch(request.layers, see)
+        if self.target.capabilities.reads_beside:
+            sequence = self.target.open(source=request.source)
+            request.has_read(0)
+            return sequence
+        if request.watch is None:
+            sequence = self.target.open(prompt, request.source)
+        else:
+            sequence = self.target.open(source=request.source)
+            read_prompt(self.target, sequence, prompt, PREFILL_ROWS, request.watch)
+        request.has_read(len(prompt))
         return sequence
+
+    def _read_alone(self, request: Request) -> None:
+        """Read the rest of a prompt in passes of its own; if that fails, end it alone."""
+        if request.finish is not None:
+            return
+        rest, sequence = request.prompt[request.read : -1], request.sequence
+        assert sequence is not None
+        try:
+            read_rest(self.target, sequence, rest, PREFILL_ROWS, request.watch)
+        except BaseException:
+            self.cancel(request)
+            raise
+        request.has_read(len(rest))
 
     def _close(self, request: Request) -> Result:
         """Give back all that a request holds."""

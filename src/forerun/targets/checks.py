@@ -21,6 +21,7 @@ __all__ = [
     "check_source",
     "check_until",
     "read_prompt",
+    "read_rest",
 ]
 
 PREFILL_ROWS = 256
@@ -100,25 +101,44 @@ def read_prompt(
         watch: Who is shown hidden states, if any.
     """
     try:
-        start = 0
-        while start < len(prompt):
-            chunk = prompt[start : start + most_rows]
-            rows = [Row(sequence, token, start + i, i - 1) for i, token in enumerate(chunk)]
-            try:
-                scores = target.score(rows, logits=(), layers=() if watch is None else watch.layers)
-            except NotEnoughMemoryError:
-                if len(rows) == 1:
-                    raise
-                most_rows = len(rows) // 2
-                continue
-            target.commit(sequence, range(len(rows)))
-            if watch is not None:
-                watch.see(start, scores.hidden)
-            start += len(rows)
+        read_rest(target, sequence, prompt, most_rows, watch)
     except BaseException:
         # Interrupted: nobody will learn the name, so nobody could free it.
         target.free(sequence)
         raise
+
+
+def read_rest(
+    target: Target,
+    sequence: int,
+    rest: Sequence[int],
+    most_rows: int,
+    watch: Watch | None = None,
+) -> None:
+    """Score and commit what is left of a sequence's prompt; `read_prompt` says how.
+
+    Args:
+        target: Whose sequence it is.
+        sequence: Holds what stands before.
+        rest: To be read.
+        most_rows: Of a pass.
+        watch: Who is shown hidden states, if any.
+    """
+    done = 0
+    while done < len(rest):
+        start, chunk = target.length(sequence), rest[done : done + most_rows]
+        rows = [Row(sequence, token, start + i, i - 1) for i, token in enumerate(chunk)]
+        try:
+            scores = target.score(rows, logits=(), layers=() if watch is None else watch.layers)
+        except NotEnoughMemoryError:
+            if len(rows) == 1:
+                raise
+            most_rows = len(rows) // 2
+            continue
+        target.commit(sequence, range(len(rows)))
+        if watch is not None:
+            watch.see(start, scores.hidden)
+        done += len(rows)
 
 
 def check_asked(

@@ -78,6 +78,8 @@ class Capabilities:
         layers: How many there are, each of which a pass may end after; 0: passes are whole.
         setting: All else that a pass's time depends on, in words.
         encoder: What reads a source, if anything does.
+        reads_beside: Prompts are best read by passes that score other texts' rows, too: no row
+            costs more for what stands beside it.
     """
 
     trees: bool
@@ -88,6 +90,7 @@ class Capabilities:
     layers: int = 0
     setting: str = ""
     encoder: Encoder | None = None
+    reads_beside: bool = False
 
 
 @runtime_checkable

@@ -37,9 +37,9 @@ from forerun.targets.checks import (
 from forerun.targets.protocol import Capabilities, Row, Scores
 from forerun.targets.reference_sequences import Group, KeepsSlots, SlotSequences
 from forerun.targets.transformers_fixed import ROWS, FixedBatch, is_steady, parts_of
-from forerun.targets.transformers_network import Network
+from forerun.targets.transformers_network import Network, bytes_read
 from forerun.targets.transformers_pass import Batch, Way
-from forerun.targets.transformers_probe import ALLOWED, disagreement
+from forerun.targets.transformers_probe import ALLOWED, Plain, disagreement
 from forerun.targets.transformers_products import is_faster_turned
 from forerun.targets.transformers_refusals import (
     check_chains,
@@ -120,16 +120,16 @@ class TransformersTarget(KeepsSlots):
         self._context = context or longest
         # Not asked anew: there are thousands of parameters, and a pass asks several times.
         self._devices = tuple(sorted({str(each.device) for each in model.parameters()}))
-        self._weight_bytes = _bytes_read(model)
+        self._weight_bytes = bytes_read(model)
         self._setting = ""
         self._network = Network(model)
         self._store = TensorStore()
         self._sequences = SlotSequences(lambda: StoredSequence(self._store))
         self._spare = 0  # blocks of keys more than needed, to see that they make no difference
         self._found = self._find_out(named, bitwise)
-        how = "turned" if self._network.is_turned else ""
+        how = [self._found.way, "turned" * self._network.is_turned, "flat" * self._network.is_flat]
         threads = torch.get_num_threads()
-        self._setting = f"{model.dtype} {' '.join(self._devices)} {threads} {self._found.way} {how}"
+        self._setting = " ".join([str(model.dtype), *self._devices, str(threads), *how])
 
     @property
     def vocab_size(self) -> int:
@@ -157,6 +157,7 @@ class TransformersTarget(KeepsSlots):
             layers=self._network.layers if self._found.has_layers else 0,
             setting=self._setting,
             encoder=self._encoder,
+            reads_beside=self._network.is_flat,
         )
 
     def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
@@ -268,12 +269,25 @@ class TransformersTarget(KeepsSlots):
                 gap = disagreement(self, plain)
                 if gap <= allowed:
                     self._found = self._settled(name) if bitwise else self._found
+                    self._try_flat(plain, allowed)
                     return self._found._replace(has_layers=self._can_end_early())
                 tried.append(f"{way}: {gap:.2g} of what its logits differ by among themselves")
             except _REFUSALS as error:
                 tried.append(f"{way}: {str(error)[:120]}")
         what = f"Passes of {name} are not what its plain forward says ({'; '.join(tried)})."
         raise UnsupportedModelError(what, "Run it by transformers itself.")
+
+    def _try_flat(self, plain: Plain, allowed: float) -> None:
+        """Lay rows of several texts flat from now on, if that gives the same logits."""
+        if self._found.way != "in place" or not self._network.may_be_flat:
+            return
+        self._network.flatten(True)
+        try:
+            is_right = disagreement(self, plain) <= allowed
+        except _REFUSALS:
+            is_right = False
+        if not is_right:
+            self._network.flatten(False)
 
     def _settled(self, name: str) -> Found:
         """Check that rows have the same bits beside any others, and return what was found."""
@@ -332,7 +346,8 @@ class TransformersTarget(KeepsSlots):
             for group in groups:
                 self._run_in_parts(group, asked, results)
             return
-        batch = Batch(self._store, asked.rows, groups, self._found.way)
+        is_flat = self._network.is_flat
+        batch = Batch(self._store, asked.rows, groups, self._found.way, may_be_flat=is_flat)
         mine = {index for group in groups for index in group.indices}
         wanted = [at for at, index in enumerate(asked.logits) if index in mine]
         places = batch.places[np.asarray([asked.logits[at] for at in wanted], dtype=np.intp)]
@@ -371,17 +386,6 @@ class TransformersTarget(KeepsSlots):
                 logits[[at for at, wanted in enumerate(asked.logits) if wanted == index]] = row
                 for layer, states in hidden.items():
                     states[index] = seen[layer][0, column].float().numpy()
-
-
-def _bytes_read(model: Any) -> int:
-    looked_up = model.get_input_embeddings().weight
-    head = model.get_output_embeddings()
-    is_tied = head is not None and getattr(head, "weight", None) is looked_up
-    parts = [model.get_decoder(), head] if model.config.is_encoder_decoder else [model]
-    weights = {id(each): each.nbytes for part in parts for each in part.parameters()}
-    if not is_tied:
-        weights.pop(id(looked_up), None)
-    return sum(weights.values())
 
 
 def _picked(tensor: torch.Tensor, first: Indices, second: Indices) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Structure", "replaced", "shallow_copy"]
+__all__ = ["Structure", "copied", "replaced", "shallow_copy"]
 
 
 def shallow_copy(module: Any) -> Any:
@@ -36,6 +36,28 @@ def replaced(module: Any, path: Sequence[str], make: Callable[[Any], Any]) -> An
     inner = replaced(module._modules[path[0]], path[1:], make)
     shallow.__dict__["_modules"] = {**module._modules, path[0]: inner}
     return shallow
+
+
+def copied(model: torch.nn.Module, make: Callable[[torch.nn.Module], torch.nn.Module]) -> Any:
+    """Copy a module and all in it, each once, without their weights.
+
+    Args:
+        model: Nothing of it is changed.
+        make: Returns a shallow copy of a module, or what else stands in its place with its
+            children.
+    """
+    made: dict[int, torch.nn.Module] = {}
+
+    def copy(module: torch.nn.Module) -> torch.nn.Module:
+        if id(module) not in made:
+            made[id(module)] = shallow = make(module)
+            own: dict[str, Any] = module.__dict__["_modules"]
+            shallow.__dict__["_modules"] = {
+                name: None if child is None else copy(child) for name, child in own.items()
+            }
+        return made[id(module)]
+
+    return copy(model)
 
 
 class Structure:

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from forerun.targets.protocol import Row, Target
+from forerun.targets.transformers_flat import Span
 from forerun.targets.transformers_masks import Family, visible
 from forerun.targets.transformers_slots import StoredSequence, TensorStore
 
@@ -76,6 +77,7 @@ class FixedBatch:
         keys: Keys that each layer attends to.
         layers: Which have stored their keys and values.
         sources: What an encoder has read for the sequence, if there is one.
+        spans: Empty: rows do not lie flat.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class FixedBatch:
         self.keys = (-(-self._end // BLOCK) + spare) * BLOCK
         store.reserve(self.keys)
         self.layers: set[int] = set()
+        self.spans: Sequence[Span] = ()
         self.tokens = np.zeros((1, ROWS), dtype=np.int64)
         self.positions = np.zeros((1, ROWS), dtype=np.int64)
         self.tokens[0, self._columns] = tokens[part.first : part.first + part.rows]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from forerun.targets.transformers_copies import Structure, replaced
 from forerun.targets.transformers_fixed import FixedBatch
+from forerun.targets.transformers_flat import Spans, flattened
 from forerun.targets.transformers_pass import Batch, Way
 from forerun.targets.transformers_positions import Positions, told_positions
 from forerun.targets.transformers_products import turned
@@ -30,7 +31,7 @@ from forerun.targets.transformers_release import (
 )
 from forerun.targets.transformers_source import SourceReader
 
-__all__ = ["LayerKind", "Network", "kinds_of"]
+__all__ = ["LayerKind", "Network", "bytes_read", "kinds_of"]
 
 _PLAIN = {"full_attention", "dummy"}
 
@@ -74,6 +75,7 @@ class Network:
     Attributes:
         layers: How many there are, of the decoder.
         is_turned: Whether products of few rows are computed the other way round.
+        is_flat: Whether rows of several texts may lie one behind another.
         path: Where their list stands in the model; empty if it was not found.
         kinds: Of each layer.
         reader: Runs the encoder, if there is one.
@@ -93,7 +95,8 @@ class Network:
             self.reader = SourceReader(model, self._cache_name, self.layers)
             self._decoder = _path_to(model, model.get_decoder())
         self.path = _path_to_layers(model, self._decoder, self.layers)
-        self.is_turned = False
+        self.is_turned = self.is_flat = False
+        self._spans = Spans()
         self._copy()
 
     def _copy(self) -> None:
@@ -106,6 +109,8 @@ class Network:
                 self._run, self._positions = told
         if self.is_turned:
             self._run = turned(self._run)
+        if self.is_flat:
+            self._run = flattened(self._run, self._spans)
         self._cut: dict[int, Any] = {}
         self._structure: Structure | None = None
         if self._run is not self.model:
@@ -129,6 +134,11 @@ class Network:
         """Whether passes of one shape can be expected to have the same bits."""
         devices = {each.device.type for each in self.model.parameters()}
         return self.ways[0] == "in place" and self._implementation == "sdpa" and devices == {"cpu"}
+
+    @property
+    def may_be_flat(self) -> bool:
+        """Whether rows can be expected to find their own text's keys where they lie flat."""
+        return self.reader is None and self._implementation in ("sdpa", "eager")
 
     @property
     def width(self) -> int:
@@ -173,12 +183,14 @@ class Network:
             until: Run so many layers alone; None is all.
 
         Returns:
-            Logits [sequences, columns, vocabulary], and of each layer [sequences, rows, width].
+            Logits [sequences, columns, vocabulary], and of each layer [sequences, rows, width];
+            where rows lie flat, as of one sequence.
         """
         inputs = self._inputs(batch, way)
         wanted = torch.as_tensor(columns, device=self.device)
         if "logits_to_keep" in self._parameters:
             inputs["logits_to_keep"] = wanted
+        self._spans.texts = batch.spans
         depth = self.layers if until is None else until
         model = self.running if until is None else self.cut(until)
         with torch.no_grad(), self._watching(watched, depth) as seen:
@@ -192,9 +204,14 @@ class Network:
         self.is_turned = True
         self._copy()
 
+    def flatten(self, is_flat: bool) -> None:
+        """Let rows of several texts lie one behind another from now on, or no longer."""
+        self.is_flat = is_flat
+        self._copy()
+
     @property
     def running(self) -> Any:
-        """The user's model, or the copy of it that is told positions or turns products round."""
+        """The user's model, or a copy of it: told positions, turned round or flat."""
         if self._structure is not None and not self._structure.is_current:
             self._copy()
         return self._run
@@ -269,6 +286,18 @@ class Network:
                     handle = layers[depth - 1].register_forward_hook(_keep_output(seen, index))
                 hooks.callback(handle.remove)
             yield seen
+
+
+def bytes_read(model: Any) -> int:
+    """Return bytes of weights one pass reads: all but embeddings looked up row by row."""
+    looked_up = model.get_input_embeddings().weight
+    head = model.get_output_embeddings()
+    is_tied = head is not None and getattr(head, "weight", None) is looked_up
+    parts = [model.get_decoder(), head] if model.config.is_encoder_decoder else [model]
+    weights = {id(each): each.nbytes for part in parts for each in part.parameters()}
+    if not is_tied:
+        weights.pop(id(looked_up), None)
+    return sum(weights.values())
 
 
 def _keep_input(seen: dict[int, torch.Tensor], index: int) -> Any:

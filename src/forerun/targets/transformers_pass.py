@@ -6,6 +6,9 @@ is copied. *Aligned*: keys are padded on the left, so that every sequence's rows
 and places are as far apart as positions; a mask of two dimensions says what is padding. That is how
 `generate` lays out a batch, so every model takes it; chains only, and several sequences are copied.
 A third, *fixed*, is for exactness: `transformers_fixed`.
+
+In place, rows of texts that have different numbers of them may be laid *flat*, one text's behind
+another's, so that nothing is filled up (`transformers_flat`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 
 from forerun.targets.protocol import Row
 from forerun.targets.reference_sequences import Group
+from forerun.targets.transformers_flat import Span
 from forerun.targets.transformers_masks import Family, depths_of, visible
 from forerun.targets.transformers_slots import StoredSequence, TensorStore
 from forerun.targets.transformers_source import Source
@@ -36,13 +40,16 @@ class Batch:
         rows: Of the pass.
         groups: Which of them each sequence has; each has begun its pass.
         way: How they are laid out.
+        may_be_flat: Whether they may lie flat, where that is less.
 
     Attributes:
-        tokens: [sequences, rows] int64; sequences with fewer rows are filled up with token 0.
-        positions: [sequences, rows] int64.
+        tokens: [sequences, rows] int64; sequences with fewer rows are filled up with token 0. Flat
+            it is [1, rows of all].
+        positions: Likewise.
         past: Keys that stand before the first row's, as masks count them.
         keys: Keys that each layer attends to.
-        places: Of each row of the pass: its sequence and column.
+        places: Of each row of the pass: where it lies in `tokens`.
+        spans: Which rows are each sequence's, where they lie flat; else empty.
         layers: Which have stored their keys and values.
     """
 
@@ -52,6 +59,8 @@ class Batch:
         rows: Sequence[Row],
         groups: Sequence[Group[StoredSequence]],
         way: Way,
+        *,
+        may_be_flat: bool = False,
     ) -> None:
         groups = sorted(groups, key=lambda group: group.slots.slot)
         self._store = store
@@ -63,16 +72,25 @@ class Batch:
         self.past = max(self._lengths)
         self.keys = self.past + count if self._is_padded else self._furthest()
         self.layers: set[int] = set()
-        self.tokens = np.zeros((len(groups), count), dtype=np.int64)
-        self.positions = np.zeros((len(groups), count), dtype=np.int64)
+        sizes = [len(group.indices) for group in groups]
+        is_flat = may_be_flat and min(sizes) < count
+        ends = np.cumsum(sizes).tolist()
+        self.spans = [
+            Span(end - size, end, each.extent)
+            for size, end, each in zip(sizes, ends, self._sequences, strict=True)
+            if is_flat
+        ]
+        shape = (1, ends[-1]) if is_flat else (len(groups), count)
+        self.tokens = np.zeros(shape, dtype=np.int64)
+        self.positions = np.zeros(shape, dtype=np.int64)
         self.places = np.zeros((len(rows), 2), dtype=np.int64)
         for place, group in enumerate(groups):
-            mine = slice(0, len(group.indices))
-            self.tokens[place, mine] = [rows[index].token for index in group.indices]
-            depths = depths_of(group.slots.parents)
-            self.positions[place, mine] = depths + group.slots.length
-            columns = np.arange(len(group.indices))
-            self.places[group.indices] = np.stack([np.full_like(columns, place), columns], axis=1)
+            first = self.spans[place].first if is_flat else 0
+            at = 0 if is_flat else place, slice(first, first + sizes[place])
+            self.tokens[at] = [rows[index].token for index in group.indices]
+            self.positions[at] = depths_of(group.slots.parents) + group.slots.length
+            self.places[group.indices, 0] = at[0]
+            self.places[group.indices, 1] = np.arange(first, first + sizes[place])
         self._indices: dict[torch.device, list[torch.Tensor]] = {}
 
     def update(
@@ -82,7 +100,7 @@ class Batch:
 
         Args:
             index: Which layer.
-            keys: [sequences, heads, rows, size].
+            keys: [sequences, heads, rows, size]; flat, [1, heads, rows of all, size].
             values: Likewise.
         """
         self.layers.add(index)
@@ -93,12 +111,16 @@ class Batch:
         return read_keys, read_values
 
     def mask(self, window: int = 0, chunk: int = 0) -> torch.Tensor:
-        """Return who sees whom, bool [sequences, 1, rows, keys], for the layout in place."""
+        """Return who sees whom, bool [sequences, 1, rows, keys], for the layout in place.
+
+        Where rows lie flat, [1, 1, rows of all, keys]: each one's of its own sequence.
+        """
         families = [Family(each.length, each.parents) for each in self._sequences]
-        count = self.tokens.shape[1]
-        return torch.from_numpy(
-            visible(families, count, self.keys, window=window, chunk=chunk)[:, None]
-        )
+        count, far = self.tokens.shape[1], {"window": window, "chunk": chunk}
+        if not self.spans:
+            return torch.from_numpy(visible(families, count, self.keys, **far)[:, None])
+        parts = [visible([each], len(each.parents), self.keys, **far)[0] for each in families]
+        return torch.from_numpy(np.concatenate(parts)[None, None])
 
     @property
     def sources(self) -> list[Source]:
@@ -146,14 +168,15 @@ class Batch:
         return mine[:, :, : self.keys][torch.as_tensor(self._slots, device=mine.device)]
 
     def _indices_on(self, device: torch.device) -> list[torch.Tensor]:
-        """Return slot, position there, sequence and column of each row."""
+        """Return slot and position there of each row, and where it lies in the pass."""
         if device not in self._indices:
             found: list[list[int]] = [[], [], [], []]
             for place, each in enumerate(self._sequences):
                 count = len(each.parents)
                 found[0] += [each.slot] * count
                 found[1] += range(each.length, each.extent)
-                found[2] += [place] * count
-                found[3] += range(count)
+                first = self.spans[place].first if self.spans else 0
+                found[2] += [0 if self.spans else place] * count
+                found[3] += range(first, first + count)
             self._indices[device] = [torch.tensor(part, device=device) for part in found]
         return self._indices[device]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from forerun.targets.protocol import Row, Target
 
-__all__ = ["ALLOWED", "disagreement"]
+__all__ = ["ALLOWED", "Plain", "disagreement"]
 
 Array = NDArray[np.float32]
 
@@ -25,6 +25,7 @@ some tenths, rounding a hundredth of what is allowed here."""
 
 
 Plain = Callable[[Sequence[int], Sequence[int] | None], Array]
+"""Returns the logits after a text, and an encoder's input if there is one."""
 
 
 def disagreement(target: Target, plain: Plain) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from forerun.targets.transformers_copies import shallow_copy
+from forerun.targets.transformers_copies import copied, shallow_copy
 
 __all__ = ["MOST_ROWS", "is_faster_turned", "product", "turned"]
 
@@ -66,21 +66,15 @@ def _is_plain(module: torch.nn.Module) -> bool:
 
 def turned(model: torch.nn.Module) -> Any:
     """Return a copy of a model whose linear layers compute the other way round."""
-    made: dict[int, torch.nn.Module] = {}
 
-    def copied(module: torch.nn.Module) -> torch.nn.Module:
-        if id(module) not in made:
-            made[id(module)] = shallow = shallow_copy(module)
-            # A class that makes more of it, or a forward of its own, knows why.
-            if _is_plain(module) and "forward" not in module.__dict__:
-                shallow.__class__ = _TurnedLinear
-            own: dict[str, Any] = module.__dict__["_modules"]
-            shallow.__dict__["_modules"] = {
-                name: None if child is None else copied(child) for name, child in own.items()
-            }
-        return made[id(module)]
+    def other(module: torch.nn.Module) -> torch.nn.Module:
+        shallow: torch.nn.Module = shallow_copy(module)
+        # A class that makes more of it, or a forward of its own, knows why.
+        if _is_plain(module) and "forward" not in module.__dict__:
+            shallow.__class__ = _TurnedLinear
+        return shallow
 
-    return copied(model)
+    return copied(model, other)
 
 
 def is_faster_turned(
