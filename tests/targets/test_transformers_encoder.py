@@ -19,7 +19,7 @@ from forerun.errors import CapabilityError, PromptError, UnsupportedModelError
 from forerun.events import Result
 from forerun.targets.protocol import Row, Target
 from targets.test_transformers import LENGTH, NEAR, Silent, Told
-from targets.tiny_networks import tiny_network
+from targets.tiny_networks import tiny_network, tiny_pair
 
 pytestmark = pytest.mark.judge
 
@@ -35,6 +35,13 @@ def target_of(family: str, **changes: Any) -> Any:
 
     bitwise = changes.pop("bitwise", False)
     return TransformersTarget(tiny_network(family, **changes), bitwise=bitwise)
+
+
+@cache
+def pair_of(decoder: str, width: int = 32) -> Any:
+    from forerun.targets.transformers import TransformersTarget
+
+    return TransformersTarget(tiny_pair(decoder, width=width))
 
 
 def run(
@@ -141,9 +148,21 @@ def test_no_drafter_changes_a_text(family: str, temperature: float) -> None:
 @pytest.mark.parametrize("family", [*FAMILIES, *OTHERS])
 def test_texts_are_those_of_generate(family: str) -> None:
     """With transformers' own cache and its own loop; and drafts in trees are kept by the way."""
+    assert_as_generated(target_of(family))
+
+
+@pytest.mark.parametrize(("decoder", "width"), [("bert", 32), ("gpt2", 32), ("bert", 24)])
+def test_an_encoder_and_a_decoder_of_other_families(decoder: str, width: int) -> None:
+    """They write as by `generate`, also where states are made as wide as the decoder first."""
+    target = pair_of(decoder, width)
+    assert target.capabilities.encoder.context_length == 64
+    assert_as_generated(target)
+
+
+def assert_as_generated(target: Any) -> None:
+    """Assert that texts are `generate`'s, with drafts in trees that are kept in part."""
     import torch
 
-    target = target_of(family)
     assert target.capabilities.trees
     plain = written(target, SOURCES)
     drafted = run(target, SOURCES, Knowing(plain), draft_length=3, draft_width=2)

@@ -25,7 +25,7 @@ from forerun.targets import transformers_load
 from forerun.targets.table import open_target
 from models.tiny_folder import TinyFolder, byte_tokenizer, unigram_tokenizer, write_json
 from models.tiny_gguf import Tiny
-from targets.tiny_networks import tiny_network
+from targets.tiny_networks import tiny_network, tiny_pair
 
 pytestmark = pytest.mark.judge
 
@@ -66,6 +66,15 @@ def test_auto_takes_transformers_for_what_only_that_runs(gpt2: Path) -> None:
     for drafter in ("auto", "lookup", "early_exit"):
         found = lm.generate("the hen", max_tokens=16, drafter=drafter, seed=3, temperature=0.8)
         assert found.token_ids == plain.token_ids
+
+
+def test_an_encoder_and_a_decoder_of_other_families_load(tmp_path: Path) -> None:
+    """A folder of EncoderDecoderModel; no drafter changes its text."""
+    tiny_pair("bert", vocab_size=SIZE).save_pretrained(tmp_path)
+    write_json(tmp_path / "tokenizer.json", byte_tokenizer(SIZE))
+    lm = forerun.load(tmp_path)
+    texts = [lm.generate("the hen", max_tokens=8, drafter=name) for name in ("none", "lookup")]
+    assert texts[0].token_ids == texts[1].token_ids
 
 
 def test_a_network_in_memory_runs_as_it_is(gpt2: Path) -> None:

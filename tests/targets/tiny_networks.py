@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["FAMILIES", "tiny_network"]
+__all__ = ["FAMILIES", "tiny_network", "tiny_pair"]
 
 
 class Family(NamedTuple):
@@ -136,7 +136,40 @@ def tiny_network(family: str, *, seed: int = 0, vocab_size: int = 61, **changes:
     names = {"vocab_size": vocab_size, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 1}
     config = getattr(transformers, spec.config)(**{**names, **spec.changes, **changes})
     torch.manual_seed(seed)
-    network = getattr(transformers, spec.network)(config).eval()
+    return _talkative(getattr(transformers, spec.network)(config))
+
+
+def tiny_pair(decoder: str, *, width: int = 32, vocab_size: int = 61) -> Any:
+    """Return a BERT whose states a decoder of another family, or of its own, attends to.
+
+    Args:
+        decoder: bert or gpt2.
+        width: Of the encoder; other than 32 its states are made as wide as the decoder first.
+        vocab_size: Of both.
+    """
+    import torch
+    import transformers
+
+    sizes = {"vocab_size": vocab_size, "num_hidden_layers": 2, "num_attention_heads": 4}
+    crossed = {**sizes, "is_decoder": True, "add_cross_attention": True, "hidden_size": 32}
+    kinds = {"bert": transformers.BertConfig, "gpt2": transformers.GPT2Config}
+    long = {"max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 1}
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.BertConfig(**sizes, **long, hidden_size=width, intermediate_size=48),
+        kinds[decoder](**crossed, **long),
+    )
+    config.decoder_start_token_id, config.pad_token_id = 2, 0
+    torch.manual_seed(0)
+    network = _talkative(transformers.EncoderDecoderModel(config))
+    network.generation_config.decoder_start_token_id = 2
+    return network
+
+
+def _talkative(network: Any) -> Any:
+    """Give a network weights whose logits tell texts apart."""
+    import torch
+
+    network.eval()
     with torch.no_grad():
         for weight in network.parameters():  # norms are ones and biases zeros before training
             is_matrix = weight.ndim > 1

@@ -28,6 +28,7 @@ from forerun.targets.transformers_release import (
     decoder_config,
     decoder_layers,
     parameters_of,
+    positions_parameter,
 )
 from forerun.targets.transformers_source import SourceReader
 
@@ -91,6 +92,7 @@ class Network:
         self._implementation = getattr(config, "_attn_implementation", None)
         self.reader: SourceReader | None = None
         self._decoder: tuple[str, ...] = ()
+        self._by_name = positions_parameter(model)
         if model.config.is_encoder_decoder:
             self.reader = SourceReader(model, self._cache_name, self.layers)
             self._decoder = _path_to(model, model.get_decoder())
@@ -103,7 +105,7 @@ class Network:
         """Make what runs: the user's model or, where it takes one, a copy of it as it is now."""
         self._run = self.model
         self._positions: Positions | None = None
-        if self.reader is not None:
+        if self.reader is not None and self._by_name is None:
             told = told_positions(self.model, self._decoder)
             if told is not None:
                 self._run, self._positions = told
@@ -119,7 +121,7 @@ class Network:
     @property
     def takes_positions(self) -> bool:
         """Whether the positions of rows can be told."""
-        return self._positions is not None or "position_ids" in self._parameters
+        return self._positions is not None or self._by_name is not None
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -236,11 +238,10 @@ class Network:
         cache = cache_to(batch, self.layers)
         inputs: dict[str, Any] = {"use_cache": True, self._cache_name: cache}
         positions = torch.from_numpy(batch.positions).to(device)
+        if self._by_name is not None:
+            inputs[self._by_name] = positions
         if self.reader is None:
-            inputs |= {"input_ids": tokens, "attention_mask": masks}
-            if self.takes_positions:
-                inputs["position_ids"] = positions
-            return inputs
+            return inputs | {"input_ids": tokens, "attention_mask": masks}
         if self._positions is not None:
             keys = None if way == "aligned" else torch.from_numpy(batch.key_positions()).to(device)
             self._positions.rows, self._positions.keys = positions, keys
@@ -290,10 +291,11 @@ class Network:
 
 def bytes_read(model: Any) -> int:
     """Return bytes of weights one pass reads: all but embeddings looked up row by row."""
-    looked_up = model.get_input_embeddings().weight
+    has_encoder = model.config.is_encoder_decoder
+    looked_up = (model.get_decoder() if has_encoder else model).get_input_embeddings().weight
     head = model.get_output_embeddings()
     is_tied = head is not None and getattr(head, "weight", None) is looked_up
-    parts = [model.get_decoder(), head] if model.config.is_encoder_decoder else [model]
+    parts = [model.get_decoder(), head] if has_encoder else [model]
     weights = {id(each): each.nbytes for part in parts for each in part.parameters()}
     if not is_tied:
         weights.pop(id(looked_up), None)

@@ -90,10 +90,10 @@ def encoder_of(model: Any, name: str) -> Encoder | None:
     if any(len(word) > 1 for word in words):
         what = f"{name} has bad_words_ids of several tokens."
         raise UnsupportedModelError(what, "Take them out of generation_config.json.")
-    table = model.get_encoder().get_input_embeddings()
+    reader = model.get_encoder()
     return Encoder(
-        context_length=_limit(model.config, "max_encoder_position_embeddings"),
-        vocab_size=int(table.weight.shape[0]),
+        context_length=_limit(reader.config, "max_encoder_position_embeddings"),
+        vocab_size=int(reader.get_input_embeddings().weight.shape[0]),
         start=(begins,) if forced is None else (begins, int(forced)),
         banned=(*(_setting(model, "suppress_tokens") or ()), *(word[0] for word in words)),
     )

@@ -15,7 +15,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 __all__ = ["Pair", "Sink", "cache_parameter", "cache_to", "crossed_cache", "decoder_config"]
-__all__ += ["decoder_layers", "parameters_of"]
+__all__ += ["decoder_layers", "parameters_of", "positions_parameter"]
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """Keys and values of a layer, each [sequences, heads, tokens, size]."""
@@ -98,6 +98,14 @@ def cache_parameter(model: Any) -> str | None:
     """Return the name by which the model takes a cache, or None if it takes none."""
     taken = parameters_of(model)
     return next((name for name in _NAMES if name in taken), None)
+
+
+def positions_parameter(model: Any) -> str | None:
+    """Return the name by which the model takes positions of rows, or None if it takes none."""
+    if model.config.model_type == "encoder-decoder":  # hands what is named so to its decoder
+        taken = parameters_of(model.get_decoder())
+        return "decoder_position_ids" if "position_ids" in taken else None
+    return "position_ids" if "position_ids" in parameters_of(model) else None
 
 
 def decoder_config(config: Any) -> Any:

@@ -140,10 +140,12 @@ class SourceReader:
         return Source([(layer.keys, layer.values) for layer in crossed])
 
     def _laid_out(self, sources: Sequence[Source]) -> Crossed:
-        count, first = len(sources), sources[0]
+        count, first, model = len(sources), sources[0], self._model
         longest = max(each.length for each in sources)
         keys = first.layers[0][0]
-        states = keys.new_zeros((1, 1, 1)).expand(count, longest, 1)
+        # Only their shape is looked at, unless they are made as wide as the decoder first.
+        width = model.encoder.config.hidden_size if hasattr(model, "enc_to_dec_proj") else 1
+        states = keys.new_zeros((1, 1, 1)).expand(count, longest, width)
         if all(each is first for each in sources):
             layers = [
                 (k.expand(count, -1, -1, -1), v.expand(count, -1, -1, -1)) for k, v in first.layers
