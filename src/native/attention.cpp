@@ -8,6 +8,8 @@
 namespace forerun {
 namespace {
 
+constexpr std::size_t room_together = 256 << 10;  // bytes
+
 std::size_t whole_pages(std::size_t positions) {
   return (positions + page_positions - 1) / page_positions * page_positions;
 }
@@ -20,18 +22,21 @@ void Attention::prepare(const std::vector<Group>& groups, std::size_t rows) {
   for (const Group& group : groups) {
     longest_ = std::max(longest_, whole_pages(group.kv->length() + group.rows.size()));
   }
+  // What is read and written of each position and head is to stay in a core's second cache.
+  const std::size_t bytes = longest_ * (2 * sizeof(float) + sizeof(Word));
+  together_ = std::clamp(room_together / bytes / most_heads * most_heads, most_heads, most_together);
   heads_ = rows * shape_.heads;
   const std::size_t most = heads_ / scratch_.size() + 1;  // of one thread
   for (Scratch& scratch : scratch_) {
     make_room(scratch.queries, most * width);
-    make_room(scratch.scores, most_heads * longest_);
-    make_room(scratch.totals, most_heads * width);
+    make_room(scratch.scores, together_ * longest_);
+    make_room(scratch.totals, together_ * width);
     if (type_ == KVType::floats) continue;
     make_room(scratch.query_words, most * width);
     make_room(scratch.query_scales, most);
-    make_room(scratch.scales, most_heads * longest_);
-    make_room(scratch.weights, most_heads * longest_);
-    make_room(scratch.sums, most_heads * width);
+    make_room(scratch.scales, together_ * longest_);
+    make_room(scratch.weights, together_ * longest_);
+    make_room(scratch.sums, together_ * width);
   }
 }
 
@@ -62,7 +67,7 @@ void Attention::share_out(const std::vector<Group>& groups, std::size_t thread) 
       const std::size_t kv_head = (at - start) / of_kv_head;
       const std::size_t stop = std::min(last, start + (kv_head + 1) * of_kv_head);
       Heads heads{group.kv, kv_head, {}, 0};
-      for (; at < stop && heads.count < most_heads; ++at, ++heads.count, ++query) {
+      for (; at < stop && heads.count < together_; ++at, ++heads.count, ++query) {
         const std::size_t inside = (at - start) % of_kv_head, rows = group.rows.size();
         const std::size_t head = kv_head * size + inside / rows, local = inside % rows;
         const std::size_t row = group.rows[local];
@@ -98,7 +103,7 @@ void Attention::attend(const Heads& heads, Scratch& scratch, Activations& out) c
   } else {
     score_floats(heads, scratch);
   }
-  float sums[most_heads];
+  float sums[most_together];
   for (std::size_t h = 0; h < heads.count; ++h) {
     const std::vector<int>& path = heads.kv->path(heads.head[h].local);
     float* const all = scores(scratch, h);

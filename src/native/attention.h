@@ -6,9 +6,12 @@
 // the other. Nothing depends on where a position is stored.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
+#include "aligned.h"
 #include "kv.h"
 #include "network.h"
 
@@ -19,6 +22,11 @@ struct Group {
   KVSequence* kv;
   std::vector<std::size_t> rows;
 };
+
+constexpr std::size_t most_together = 32;  // 8 rows of 4 heads each
+
+using AlignedWords = std::vector<Word, Aligned<Word, cache_line>>;
+using AlignedSums = std::vector<std::int32_t, Aligned<std::int32_t, cache_line>>;
 
 class Attention {
  public:
@@ -58,26 +66,27 @@ class Attention {
     std::size_t first;  // component of the row
   };
 
-  // Up to `most_heads` heads over one head of keys and values.
+  // Up to `most_together` heads over one head of keys and values. All go over a page before the
+  // next one, which comes from memory meanwhile.
   struct Heads {
     KVSequence* kv;
     std::size_t kv_head;
-    Head head[most_heads];
+    Head head[most_together];
     std::size_t count;
     std::size_t layer = 0;
   };
 
   // A thread's own room.
   struct Scratch {
-    std::vector<Heads> work;     // the thread's share of a pass
-    std::vector<float> queries;  // [queries][width]
-    std::vector<Word> query_words;
-    std::vector<float> query_scales;
-    std::vector<float> scores;   // [heads][longest]
-    std::vector<float> totals;   // [heads][width]
-    std::vector<float> scales;   // [heads][longest]: of the values
-    std::vector<Word> weights;   // [heads][longest]
-    std::vector<std::int32_t> sums;  // [heads][width]
+    std::vector<Heads> work;  // the thread's share of a pass
+    AlignedFloats queries;    // [queries][width]
+    AlignedWords query_words;
+    AlignedFloats query_scales;
+    AlignedFloats scores;  // [heads][longest]
+    AlignedFloats totals;  // [heads][width]
+    AlignedFloats scales;  // [heads][longest]: of the values
+    AlignedWords weights;  // [heads][longest]
+    AlignedSums sums;      // [heads][width]
   };
 
   float* scores(Scratch& scratch, std::size_t h) const { return &scratch.scores[h * longest_]; }
@@ -90,6 +99,8 @@ class Attention {
   void weigh_words(const Heads& heads, Scratch& scratch) const;
   static KVPage::Words words_at(const Heads& heads, std::size_t place);
   static std::size_t end_of(const Heads& heads);
+  template <typename Call>
+  void in_calls(const Heads& heads, const void* next, Call call) const;
   void gather_scales(const Heads& heads, Scratch& scratch) const;
   void weigh_in_order(const Heads& heads, std::size_t first, std::size_t last,
                       std::int32_t* const* sums, Scratch& scratch) const;
@@ -99,11 +110,33 @@ class Attention {
     return heads.kv->length() + heads.kv->path(heads.head[h].local).size();
   }
 
+  // The bytes of one head's keys, or values, in a page.
+  std::size_t half_bytes() const {
+    const std::size_t size = type_ == KVType::words ? sizeof(Word) : sizeof(float);
+    return shape_.head_width() * page_positions * size;
+  }
+
   Shape shape_;
   KVType type_;
   std::size_t heads_ = 0;    // of all rows
-  std::size_t longest_ = 0;  // room for the scores of one head
+  std::size_t longest_ = 0;   // room for the scores of one head
+  std::size_t together_ = 0;  // how many heads go over the pages together
   std::vector<Scratch> scratch_;
 };
+
+// Calls call(first, count) for as many heads at a time as the kernels take, and fetches in between
+// what comes next: all at once would mostly be dropped.
+template <typename Call>
+void Attention::in_calls(const Heads& heads, const void* next, Call call) const {
+  const std::size_t calls = (heads.count + most_heads - 1) / most_heads;
+  const auto* const bytes = static_cast<const std::byte*>(next);
+  for (std::size_t i = 0; i < calls; ++i) {
+    const Share lines(next == nullptr ? 0 : half_bytes() / cache_line, i, calls);
+    for (std::size_t line = lines.first; line < lines.last; ++line) {
+      __builtin_prefetch(bytes + line * cache_line, 0, 2);
+    }
+    call(i * most_heads, std::min(most_heads, heads.count - i * most_heads));
+  }
+}
 
 }  // namespace forerun

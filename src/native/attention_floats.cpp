@@ -8,8 +8,8 @@ namespace forerun {
 
 void Attention::score_floats(const Heads& heads, Scratch& scratch) const {
   const std::size_t width = shape_.head_width();
-  const float* queries[most_heads];
-  float* out[most_heads];
+  const float* queries[most_together];
+  float* out[most_together];
   for (std::size_t h = 0; h < heads.count; ++h) {
     queries[h] = &scratch.queries[heads.head[h].query * width];
   }
@@ -17,21 +17,26 @@ void Attention::score_floats(const Heads& heads, Scratch& scratch) const {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
     const KVPage::Floats page =
         heads.kv->page(first / page_positions).floats(heads.layer, heads.kv_head);
-    row_math().scores(queries, heads.count, page.keys + first % page_positions * width, width, out);
+    const float* const keys = page.keys + first % page_positions * width;
+    in_calls(heads, nullptr, [&](std::size_t h, std::size_t count) {
+      row_math().scores(queries + h, count, keys, width, out + h);
+    });
   }
 }
 
 void Attention::weigh_floats(const Heads& heads, Scratch& scratch) const {
   const std::size_t width = shape_.head_width(), length = heads.kv->length();
-  float* out[most_heads];
+  float* out[most_together];
   for (std::size_t h = 0; h < heads.count; ++h) out[h] = &scratch.totals[h * width];
   for (std::size_t first = 0; first < length; first += page_positions) {
-    const float* weights[most_heads];
+    const float* weights[most_together];
     for (std::size_t h = 0; h < heads.count; ++h) weights[h] = scores(scratch, h) + first;
     const KVPage::Floats page =
         heads.kv->page(first / page_positions).floats(heads.layer, heads.kv_head);
-    row_math().weigh(weights, heads.count, page.values, std::min(page_positions, length - first),
-                     width, out);
+    in_calls(heads, nullptr, [&](std::size_t h, std::size_t count) {
+      row_math().weigh(weights + h, count, page.values, std::min(page_positions, length - first),
+                       width, out + h);
+    });
   }
   for (std::size_t h = 0; h < heads.count; ++h) {
     const std::vector<int>& path = heads.kv->path(heads.head[h].local);

@@ -24,9 +24,9 @@ KVPage::Words Attention::words_at(const Heads& heads, std::size_t place) {
 
 void Attention::score_words(const Heads& heads, Scratch& scratch) const {
   const std::size_t width = shape_.head_width(), end = end_of(heads);
-  const Word* queries[most_heads];
-  float scales[most_heads];
-  float* out[most_heads];
+  const Word* queries[most_together];
+  float scales[most_together];
+  float* out[most_together];
   for (std::size_t h = 0; h < heads.count; ++h) {
     queries[h] = &scratch.query_words[heads.head[h].query * width];
     scales[h] = scratch.query_scales[heads.head[h].query];
@@ -34,8 +34,12 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
   for (std::size_t first = 0; first < end; first += page_positions) {
     for (std::size_t h = 0; h < heads.count; ++h) out[h] = scores(scratch, h) + first;
     const KVPage::Words words = words_at(heads, first);
-    word_math().scores(queries, scales, heads.count, words.keys, words.key_scales, width,
-                       parts_for(end - first), out);
+    const std::size_t next = first + page_positions;
+    const Word* const after = next < end ? words_at(heads, next).keys : words_at(heads, 0).values;
+    in_calls(heads, after, [&](std::size_t h, std::size_t count) {
+      word_math().scores(queries + h, scales + h, count, words.keys, words.key_scales, width,
+                         parts_for(end - first), out + h);
+    });
   }
 }
 
@@ -62,7 +66,7 @@ void Attention::gather_scales(const Heads& heads, Scratch& scratch) const {
 void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
   const std::size_t width = shape_.head_width(), length = heads.kv->length();
   gather_scales(heads, scratch);
-  std::int32_t* sums[most_heads];
+  std::int32_t* sums[most_together];
   std::size_t longest = 0;
   bool are_chains = true;  // each row's ancestors are just the rows before it
   for (std::size_t h = 0; h < heads.count; ++h) {
@@ -73,7 +77,7 @@ void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
   }
   for (std::size_t first = 0; first < longest; first += span_positions) {
     const std::size_t last = std::min(are_chains ? longest : length, first + span_positions);
-    float scales[most_heads];
+    float scales[most_together];
     for (std::size_t h = 0; h < heads.count; ++h) {
       Word* const words = &scratch.weights[h * longest_ + first];
       const std::size_t end = std::min(seen(heads, h), first + span_positions);
@@ -95,10 +99,10 @@ void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
 // Adds the positions from `first` to `last` that lie in their order.
 void Attention::weigh_in_order(const Heads& heads, std::size_t first, std::size_t last,
                                std::int32_t* const* sums, Scratch& scratch) const {
-  Word tail[most_heads][page_positions];
+  Word tail[most_together][page_positions];
   for (std::size_t at = first; at < last; at += page_positions) {
     const std::size_t count = std::min(page_positions, last - at);
-    const Word* weights[most_heads];
+    const Word* weights[most_together];
     for (std::size_t h = 0; h < heads.count; ++h) {
       weights[h] = &scratch.weights[h * longest_ + at];
       if (count % 2 == 0) continue;
@@ -107,8 +111,13 @@ void Attention::weigh_in_order(const Heads& heads, std::size_t first, std::size_
       tail[h][count] = 0;
       weights[h] = tail[h];
     }
-    word_math().weigh(weights, heads.count, words_at(heads, at).values, (count + 1) / 2,
-                      shape_.head_width(), sums);
+    const std::size_t next = at + page_positions;
+    const bool has_next = next < heads.kv->length();
+    in_calls(heads, has_next ? words_at(heads, next).values : nullptr,
+             [&](std::size_t h, std::size_t calls) {
+               word_math().weigh(weights + h, calls, words_at(heads, at).values, (count + 1) / 2,
+                                 shape_.head_width(), sums + h);
+             });
   }
 }
 
@@ -118,8 +127,8 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
                               Scratch& scratch) const {
   const std::size_t length = heads.kv->length();
   if (first + span_positions <= length) return;
-  std::size_t next[most_heads], end[most_heads], page = static_cast<std::size_t>(-1);
-  const std::vector<int>* paths[most_heads];
+  std::size_t next[most_together], end[most_together], page = static_cast<std::size_t>(-1);
+  const std::vector<int>* paths[most_together];
   const auto page_of = [&](std::size_t h) {
     return heads.kv->place((*paths[h])[next[h]]) / page_positions;
   };
@@ -130,8 +139,8 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
     if (next[h] < end[h]) page = std::min(page, page_of(h));
   }
   while (page != static_cast<std::size_t>(-1)) {
-    Word words[most_heads][page_positions] = {};
-    const Word* weights[most_heads];
+    Word words[most_together][page_positions] = {};
+    const Word* weights[most_together];
     std::size_t last = 0, later = static_cast<std::size_t>(-1);
     for (std::size_t h = 0; h < heads.count; ++h) {
       weights[h] = words[h];
@@ -144,8 +153,10 @@ void Attention::weigh_pending(const Heads& heads, std::size_t first, std::int32_
       if (next[h] < end[h]) later = std::min(later, page_of(h));
     }
     const KVPage::Words words_of = words_at(heads, page * page_positions);
-    word_math().weigh(weights, heads.count, words_of.values, last / 2 + 1, shape_.head_width(),
-                      sums);
+    in_calls(heads, nullptr, [&](std::size_t h, std::size_t count) {
+      word_math().weigh(weights + h, count, words_of.values, last / 2 + 1, shape_.head_width(),
+                        sums + h);
+    });
     page = later;
   }
 }
