@@ -8,7 +8,7 @@
 namespace forerun {
 namespace {
 
-constexpr std::size_t room_together = 256 << 10;  // bytes
+constexpr std::size_t room_together = 512 << 10;  // bytes
 
 std::size_t whole_pages(std::size_t positions) {
   return (positions + page_positions - 1) / page_positions * page_positions;
@@ -23,7 +23,7 @@ void Attention::prepare(const std::vector<Group>& groups, std::size_t rows) {
     longest_ = std::max(longest_, whole_pages(group.kv->length() + group.rows.size()));
   }
   // What is read and written of each position and head is to stay in a core's second cache.
-  const std::size_t bytes = longest_ * (2 * sizeof(float) + sizeof(Word));
+  const std::size_t bytes = std::max(longest_, page_positions) * (2 * sizeof(float) + sizeof(Word));
   together_ = std::clamp(room_together / bytes / most_heads * most_heads, most_heads, most_together);
   heads_ = rows * shape_.heads;
   const std::size_t most = heads_ / scratch_.size() + 1;  // of one thread
@@ -34,6 +34,7 @@ void Attention::prepare(const std::vector<Group>& groups, std::size_t rows) {
     if (type_ == KVType::floats) continue;
     make_room(scratch.query_words, most * width);
     make_room(scratch.query_scales, most);
+    make_room(scratch.place_scales, longest_);
     make_room(scratch.scales, together_ * longest_);
     make_room(scratch.weights, together_ * longest_);
     make_room(scratch.sums, together_ * width);

@@ -84,7 +84,8 @@ class Attention {
     AlignedFloats query_scales;
     AlignedFloats scores;  // [heads][longest]
     AlignedFloats totals;  // [heads][width]
-    AlignedFloats scales;  // [heads][longest]: of the values
+    AlignedFloats place_scales;  // [longest]: of the values, by place
+    AlignedFloats scales;        // [heads][longest]: by position
     AlignedWords weights;  // [heads][longest]
     AlignedSums sums;      // [heads][width]
   };

@@ -43,21 +43,20 @@ void Attention::score_words(const Heads& heads, Scratch& scratch) const {
   }
 }
 
-// Collects the scales of the values that each head sees. Those of whole committed spans are the
-// same for all, and the first head's.
+// Collects the scales of the values, by place, and behind the whole committed spans, which are the
+// same for all, by position for each head.
 void Attention::gather_scales(const Heads& heads, Scratch& scratch) const {
-  const std::size_t length = heads.kv->length();
-  for (std::size_t first = 0; first < length; first += page_positions) {
-    std::copy_n(words_at(heads, first).value_scales, page_positions, &scratch.scales[first]);
+  const std::size_t length = heads.kv->length(), end = end_of(heads);
+  float* const by_place = scratch.place_scales.data();
+  for (std::size_t first = 0; first < end; first += page_positions) {
+    std::copy_n(words_at(heads, first).value_scales, page_positions, by_place + first);
   }
   const std::size_t shared = length / span_positions * span_positions;
   for (std::size_t h = 0; h < heads.count; ++h) {
     float* const scales = &scratch.scales[h * longest_];
-    if (h > 0) std::copy(&scratch.scales[shared], &scratch.scales[length], scales + shared);
-    float* scale = scales + length;
+    float* scale = std::copy(by_place + shared, by_place + length, scales + shared);
     for (const int row : heads.kv->path(heads.head[h].local)) {
-      const std::size_t at = heads.kv->place(row);
-      *scale++ = words_at(heads, at).value_scales[at % page_positions];
+      *scale++ = by_place[heads.kv->place(row)];
     }
     std::fill(scale, scales + padded(seen(heads, h)), 0.0f);
   }
@@ -83,7 +82,8 @@ void Attention::weigh_words(const Heads& heads, Scratch& scratch) const {
       const std::size_t end = std::min(seen(heads, h), first + span_positions);
       const std::size_t count = end > first ? end - first : 0;
       const bool is_shared = first + span_positions <= length;
-      const float* const of_values = &scratch.scales[(is_shared ? 0 : h * longest_) + first];
+      const float* const of_values =
+          is_shared ? &scratch.place_scales[first] : &scratch.scales[h * longest_ + first];
       scales[h] = word_math().quantise_weights(scores(scratch, h) + first, of_values, count, words);
       if (are_chains) std::fill(words + padded(count), words + padded(last - first), Word{0});
       std::fill(sums[h], sums[h] + width, 0);

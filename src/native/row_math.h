@@ -43,8 +43,8 @@ struct RowMath {
   void (*scores)(const float* const* queries, std::size_t heads, const float* keys,
                  std::size_t width, float* const* out);
 
-  // values = exp(values - their largest); zeros up to the next multiple of `lanes`, for which
-  // there must be room. Returns their sum.
+  // values = exp(values - their largest) (core/softmax.py: quick_exponential); zeros up to the next
+  // multiple of `lanes`, for which there must be room. Returns their sum.
   float (*exponentials)(float* values, std::size_t n);
 
   // The sum of exp(x - highest) over n numbers up to `highest`: four by four lanes in single

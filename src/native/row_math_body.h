@@ -135,32 +135,7 @@ void scores(const float* const* queries, std::size_t heads, const float* keys, s
   }
 }
 
-float exponentials(float* values, std::size_t n) {
-  const std::size_t end = padded(n), whole = n / lanes * lanes;
-  for (std::size_t i = n; i < end; ++i) values[i] = values[0];
-  Lanes most, x, sum{};
-  load(most, values);
-  for (std::size_t i = lanes; i < end; i += lanes) {
-    load(x, values + i);
-    most = x > most ? x : most;
-  }
-  const float largest = joined(most, [](Lanes& a, const Lanes& b) { a = a > b ? a : b; });
-  for (std::size_t i = 0; i < end; i += lanes) {
-    load(x, values + i);
-    x = x - largest;
-    exponential(x);
-    store(values + i, x);
-    if (i < whole) sum += x;
-  }
-  if (n < end) {
-    for (std::size_t i = n; i < end; ++i) values[i] = 0.0f;
-    load(x, values + whole);
-    sum += x;
-  }
-  return sum_of(sum);
-}
-
-// Each x <= 0 becomes exp(x), or exp(-87): core/softmax.py's quick exponential. Step by step for all
+// Each x <= 0 becomes exp(x), or exp(-87): core/softmax.py: quick_exponential. Step by step for all
 // of them, as one's steps wait for each other.
 template <std::size_t count>
 inline __attribute__((always_inline)) void quick_exponentials(Lanes (&x)[count]) {
@@ -186,6 +161,34 @@ inline __attribute__((always_inline)) void quick_exponentials(Lanes (&x)[count])
     std::memcpy(&shifted[i], &bits, sizeof bits);
     x[i] = p[i] * shifted[i];
   }
+}
+
+float exponentials(float* values, std::size_t n) {
+  const std::size_t end = padded(n), whole = n / lanes * lanes;
+  for (std::size_t i = n; i < end; ++i) values[i] = values[0];
+  Lanes most, sum{};
+  load(most, values);
+  for (std::size_t i = lanes; i < end; i += lanes) {
+    Lanes x;
+    load(x, values + i);
+    most = x > most ? x : most;
+  }
+  const float largest = joined(most, [](Lanes& a, const Lanes& b) { a = a > b ? a : b; });
+  for (std::size_t i = 0; i < end; i += lanes) {
+    Lanes x[1];
+    load(x[0], values + i);
+    x[0] = x[0] - largest;
+    quick_exponentials(x);
+    store(values + i, x[0]);
+    if (i < whole) sum += x[0];
+  }
+  if (n < end) {
+    for (std::size_t i = n; i < end; ++i) values[i] = 0.0f;
+    Lanes x;
+    load(x, values + whole);
+    sum += x;
+  }
+  return sum_of(sum);
 }
 
 typedef float HalfLanes __attribute__((vector_size(32)));

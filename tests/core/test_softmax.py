@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.core.softmax import exponential, log_normaliser, softmax, total
+from forerun.core.softmax import exponential, log_normaliser, quick_exponential, softmax, total
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -43,6 +43,14 @@ def test_what_is_too_far_down_is_zero() -> None:
     x = np.array([-707.0, np.nextafter(-707.0, -708), -1e300, -np.inf])
     assert exponential(x)[0] > 0
     assert exponential(x)[1:].tolist() == [0, 0, 0]
+
+
+@given(st.floats(-87, 0, width=32))
+def test_the_quick_exponential_is_off_by_little_where_it_weighs_much(x: float) -> None:
+    """By 2 units of single precision, and 1 more for each unit of x; exp(0) is 1 exactly."""
+    found = float(quick_exponential(np.array([x], np.float32))[0])
+    assert abs(found / math.exp(x) - 1) <= (2 - x) * 2.0**-23
+    assert quick_exponential(np.zeros(1, np.float32))[0] == 1
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=200))

@@ -89,6 +89,13 @@ def test_any_tree(committed: int, rows: int, kv_bits: int) -> None:
     check(given, tree(rows, seed=rows), kv_bits)
 
 
+@pytest.mark.parametrize("kv_bits", [16, 32])
+def test_a_context_of_which_few_heads_fit_into_a_cache(kv_bits: int) -> None:
+    """The longer the context, the fewer heads go over its pages together."""
+    given = case(3000, 9, 18, group=2)
+    check(given, tree(9, seed=9), kv_bits, threads=1)
+
+
 def test_a_chain_is_as_committed_one_by_one() -> None:
     """A row's bits are the same where its context is pending and where it is committed."""
     queries, keys, values = case(0, 150, 18)

@@ -429,7 +429,7 @@ def test_default_models_law_is_nearly_the_references(default_target: NativeTarge
     for prompt in PROMPTS:
         text = [
             *lm.tokens_of(prompt, raw=True),
-            *lm.generate(prompt, raw=True, max_tokens=24).token_ids,
+            *lm.generate(prompt, raw=True, max_tokens=24, ignore_eos=True).token_ids,
         ]
         nodes = [(token, i - 1) for i, token in enumerate(text)]
         ours, theirs = both([default_target, twin], [], nodes)

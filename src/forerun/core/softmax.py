@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from forerun.core.noise import logarithm
 
-__all__ = ["exponential", "log_normaliser", "softmax", "total"]
+__all__ = ["exponential", "log_normaliser", "quick_exponential", "softmax", "total"]
 
 Numbers = NDArray[np.float64]
 Floats = NDArray[np.float32]
@@ -113,7 +113,7 @@ def log_normaliser(logits: NDArray[np.float32]) -> tuple[float, float]:
     below = np.full((parts, _CHUNK // 64, 4, 16), -np.inf, np.float32)
     with np.errstate(over="ignore"):  # what is too far below for a number weighs nothing
         below.reshape(-1)[: len(logits)] = logits - highest
-    fours = _quick_exponential(below)
+    fours = quick_exponential(below)
     weights = (fours[:, :, 0] + fours[:, :, 1]) + (fours[:, :, 2] + fours[:, :, 3])
     sums = np.add.reduce(weights.astype(np.float64), axis=1)
     while sums.shape[1] > 1:
@@ -125,7 +125,7 @@ def log_normaliser(logits: NDArray[np.float32]) -> tuple[float, float]:
     return float(highest), float(logarithm(np.array([whole]))[0])
 
 
-def _quick_exponential(x: Floats) -> Floats:
+def quick_exponential(x: Floats) -> Floats:
     """Return exp(x), float32, of numbers up to 0; below -87, exp(-87).
 
     2^n * 2^r with n + r = x / ln 2, and a polynomial. That quotient is rounded, which takes from

@@ -7,7 +7,7 @@ here. So a row's result depends on what it sees, and on nothing else.
 
 1. Queries, keys and values become whole numbers, one scale a head of a position (`_words`).
 2. A score sums the products of 16 components as integers, those sums as floats.
-3. The softmax sums in 16 lanes; its exponential is a polynomial.
+3. The softmax sums in 16 lanes; its exponential is `quick_exponential`.
 4. Weights, times the scales of their values, become whole numbers in spans of 128 positions
    (`_weight_words`); a span's products are summed as integers, the spans as floats.
 """
@@ -19,9 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.core.softmax import quick_exponential
 from forerun.targets.quantised_product import SMALLEST_MAGNITUDE, scaled_integers
 
-__all__ = ["attend", "exponential"]
+__all__ = ["attend"]
 
 Array = NDArray[np.float32]
 Words = NDArray[np.int64]
@@ -118,7 +119,7 @@ def _weight_words(weights: Array) -> tuple[Words, np.float32]:
 
 def _softmax(scores: Array) -> tuple[Array, np.float32]:
     """Return exp(scores - their largest), float32 [L], and their sum."""
-    weights = exponential(scores - scores.max())
+    weights = quick_exponential(scores - scores.max())
     return weights, _sum(weights)
 
 
@@ -131,18 +132,3 @@ def _sum(x: Array) -> np.float32:
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
     return np.float32(lanes[0])
-
-
-def exponential(x: Array) -> Array:
-    """Return exp(x), float32, for x clamped to -87 to 88, within 2 units in the last place.
-
-    2^n * exp(r) with r = x - n ln 2, in two steps, and Taylor's polynomial of degree 7.
-    """
-    x = np.clip(x, np.float32(-87), np.float32(88))
-    n = np.rint(x * np.float32(1.44269504))
-    r = (x - n * np.float32(0.693359375)) - n * np.float32(-2.12194440e-4)
-    p = np.zeros_like(x)
-    for divisor in (5040, 720, 120, 24, 6, 2, 1, 1):
-        p = p * r + _ONE / np.float32(divisor)
-    result: Array = p * np.ldexp(_ONE, n.astype(np.int32))
-    return result
