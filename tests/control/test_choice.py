@@ -108,6 +108,22 @@ def test_texts_share_a_pass_by_what_their_guesses_are_worth() -> None:
     assert [len(draft) for draft in choice.drafts] == [0, 3]
 
 
+def test_where_texts_are_padded_what_one_has_is_paid_for_all() -> None:
+    """Another text's nodes cost nothing up to the largest tree; a larger one must pay for all."""
+    sure = {(): [(1, 0.9)], (1,): [(2, 0.9)], (1, 2): [(3, 0.3)]}
+    unsure = {(): [(1, 0.2)], (1,): [(2, 0.2)], (1, 2): [(3, 0.2)]}
+    seconds = [2.0, 2.5, 3.0, 3.5]  # by the nodes of the largest
+    apart = choose([growth(unsure), growth(sure)], seconds, seconds[0])
+    assert [len(draft) for draft in apart.drafts] == [0, 2]
+    filled = choose([growth(unsure), growth(sure)], seconds, seconds[0], pads=True)
+    assert [len(draft) for draft in filled.drafts] == [2, 2]
+    assert filled.seconds == 3.0
+    dear = [2.0, 4.0, 6.0, 8.0]
+    assert not any(choose([growth(unsure), growth(sure)], dear, dear[0], pads=True).drafts)
+    alone = [choose([growth(sure)], seconds, 2.0, pads=pads) for pads in (False, True)]
+    assert alone[0].reached == alone[1].reached == [(0.9, 0.81)]
+
+
 def test_length_and_width_are_bounds() -> None:
     """However cheap rows are."""
     table = {path: [(0, 0.5), (1, 0.3)] for path in PATHS}

@@ -244,6 +244,25 @@ def test_a_node_must_pay_for_all_that_wait_for_it() -> None:
     assert size(300, 0) == 0
 
 
+def test_where_texts_are_padded_a_draft_costs_rows_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same draft beside more texts is shorter, whoever makes it; alone nothing changes."""
+    unpadded = Control(TARGET, Costs(0.04))
+    padded = Control(TARGET, Costs(0.04))
+    monkeypatch.setattr(padded, "pads", True)
+
+    def sizes(control: Control, texts: int) -> tuple[int, int]:
+        drafter = opened(control)
+        request = replace(Text(0, LOOP, TARGET, budget=(20, 8)).request(), sequence=0)
+        choice = control.choose([(request, drafter)], texts, texts - 1, 16)
+        return len(choice.drafts[0]), control.length(0, 8, texts, 16)
+
+    assert sizes(padded, 1) == sizes(unpadded, 1)
+    for found, before in zip(sizes(padded, 9), sizes(unpadded, 9), strict=True):
+        assert found < before
+
+
 def test_no_tenant_learns_from_anothers_texts() -> None:
     """What made one tenant's guesses dear leaves the next one's as they were; its own does not."""
     control = Control(TARGET, Costs(0.3))

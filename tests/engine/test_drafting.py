@@ -13,9 +13,11 @@ import pytest
 
 from engine.doubles import VOCAB, Bench, Oracle, Unhurried, ask
 from forerun.control.cost import CostCurve
+from forerun.core.proposal import Point
 from forerun.core.rules.match import target_token
-from forerun.core.tree import ROOT
+from forerun.core.tree import ROOT, Draft, Node
 from forerun.drafters.protocol import DraftRequest, Guess, Outcome
+from forerun.engine.drafting import Drafts
 from forerun.errors import EngineError
 from forerun.targets.toy import ToyTarget
 
@@ -168,3 +170,10 @@ def test_texts_that_were_drafted_for_together_share_the_time(
     )
     bench.run(*(ask([i], drafter="oracle", draft_length=2, max_tokens=3) for i in (1, 2)))
     assert learned == [0.5, 0.5]
+
+
+def test_rows_that_fill_texts_up_are_counted() -> None:
+    """Where texts are padded each has as many as the one that has most; elsewhere its own."""
+    chain = Draft(tuple(Node(1, parent, Point(1), "own") for parent in (ROOT, 0, 1)))
+    made = Drafts([chain, Draft()], [(), ()], [0.0, 0.0])
+    assert (made.rows(pads=False), made.rows(pads=True)) == (5, 8)

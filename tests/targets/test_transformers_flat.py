@@ -68,6 +68,7 @@ def test_prompts_read_at_once_say_what_each_says_alone(family: str) -> None:
     target = target_of(family)
     assert target._network.is_flat
     assert target.capabilities.reads_beside
+    assert not target.capabilities.pads
     np.testing.assert_allclose(read_at_once(target), read_one_by_one(target), atol=2e-4)
 
 
@@ -160,6 +161,7 @@ def test_a_network_that_mixes_texts_up_is_not_laid_flat(
     assert not target._network.is_flat
     assert not target.capabilities.reads_beside
     assert target.capabilities.trees
+    assert target.capabilities.pads
     np.testing.assert_allclose(read_at_once(target), read_one_by_one(target), atol=2e-4)
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from forerun.control.estimates import Estimates, Kind
 from forerun.core.proposal import Point
@@ -211,6 +212,8 @@ def choose(
     seconds: Sequence[float],
     off: float,
     others: float = 0.0,
+    *,
+    pads: bool = False,
 ) -> Choice:
     """Grow all trees together, and keep the sizes that bring the most tokens a second.
 
@@ -220,6 +223,7 @@ def choose(
             there may be; whatever else is in the pass counts in, and so does the choice itself.
         off: What it takes when nothing is asked and nothing drafted.
         others: Tokens expected of texts whose drafts are settled already.
+        pads: `seconds` go by the nodes of the largest tree: all texts have as many rows as it.
     """
     heap: list[tuple[float, int, int, Guess, int]] = []
     born = 0
@@ -231,47 +235,77 @@ def choose(
             heappush(heap, (-probability, born, which, guess, ROOT))
     is_priced = any(growth.price for growth in growths)
     spent = _spent(growths)
-    tokens = [len(growths) + others]  # by size
-    owners: list[int] = []  # of the nodes, in their order
-    while heap and len(owners) < len(seconds) - 1:
+    sizes = _Sizes([len(growths) + others], [], [0])
+    while heap:
         reached, _, which, guess, parent = heappop(heap)
-        reached = -reached
-        if reached < _LEAST or not _may_pay(
-            tokens[-1], reached, seconds[len(tokens) :], spent, rate
-        ):
+        reached, growth = -reached, growths[which]
+        later = seconds[1 + (len(growth.nodes) if pads else len(sizes.owners)) :]
+        more = reached * (len(growths) if pads else 1)
+        if reached < _LEAST or not _may_pay(sizes.tokens[-1], more, later, spent, rate):
+            if pads:
+                continue  # a smaller tree's node may still be had for nothing
             break
-        growth = growths[which]
         node = growth.add(guess, parent, reached)
-        tokens.append(tokens[-1] + reached)
-        owners.append(which)
-        rate = max(rate, tokens[-1] / (seconds[len(owners)] + spent))
+        sizes.tokens.append(sizes.tokens[-1] + reached)
+        sizes.owners.append(which)
+        sizes.paid.append(max(sizes.paid[-1], node + 1) if pads else len(sizes.owners))
+        rate = max(rate, sizes.tokens[-1] / (seconds[sizes.paid[-1]] + spent))
         for probability, follower in growth.ask(node, reached, rate, row):
             if reached * probability >= _LEAST:
                 born += 1
                 heappush(heap, (-reached * probability, born, which, follower, node))
         spent = _spent(growths) if is_priced else 0.0
-    return _kept(growths, tokens, owners, seconds)
+    return _kept(growths, sizes, seconds, pads=pads)
+
+
+class _Sizes(NamedTuple):
+    """All trees together, by how many nodes they have.
+
+    Attributes:
+        tokens: Expected of each size.
+        owners: Whose tree each node is in, in their order.
+        paid: The nodes that each size is paid for.
+    """
+
+    tokens: list[float]
+    owners: list[int]
+    paid: list[int]
 
 
 def _kept(
-    growths: Sequence[Growth],
-    tokens: Sequence[float],
-    owners: Sequence[int],
-    seconds: Sequence[float],
+    growths: Sequence[Growth], sizes: _Sizes, seconds: Sequence[float], *, pads: bool
 ) -> Choice:
     """Return the trees of the size that brings the most, whatever was spent on asking."""
     spent = _spent(growths)
-    size = max(range(len(tokens)), key=lambda n: tokens[n] / (seconds[n] + spent))
-    counts = [0] * len(growths)
-    for which in owners[:size]:
-        counts[which] += 1
+    if pads:
+        counts, paid = _filled(growths, sizes.tokens[0], seconds, spent)
+    else:
+        times = [time + spent for time in seconds]
+        paid = max(range(len(sizes.tokens)), key=lambda n: sizes.tokens[n] / times[n])
+        counts = [0] * len(growths)
+        for which in sizes.owners[:paid]:
+            counts[which] += 1
     pairs = list(zip(growths, counts, strict=True))
     return Choice(
         [growth.draft(count) for growth, count in pairs],
         [growth.reached(count) for growth, count in pairs],
-        seconds[size] + spent,
+        seconds[paid] + spent,
         spent,
     )
+
+
+def _filled(
+    growths: Sequence[Growth], tokens: float, seconds: Sequence[float], spent: float
+) -> tuple[list[int], int]:
+    """Return how much of each tree is kept where all may be as large as the largest, and that."""
+    best, largest = 0.0, 0
+    for nodes in range(1 + max([len(growth.nodes) for growth in growths], default=0)):
+        if nodes:
+            tokens += sum([g.nodes[nodes - 1][2] for g in growths if len(g.nodes) >= nodes])
+        rate = tokens / (seconds[nodes] + spent)
+        if rate > best:
+            best, largest = rate, nodes
+    return [min(len(growth.nodes), largest) for growth in growths], largest
 
 
 def _spent(growths: Sequence[Growth]) -> float:

@@ -79,6 +79,9 @@ class Control:
             passes have shown it to be wrong: then it is told that it must measure. By default they
             are timed each time.
         clock: Seconds, for how long ago they were measured.
+
+    Attributes:
+        pads: Whether each text of a pass has as many rows as the one that has most.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Control:
         self._find_curve = curve or (lambda again: measure(target))
         self._clock, self._found = clock, 0.0
         self._curve: CostCurve | None = None
+        self.pads = target.capabilities.pads
         self._experience: OrderedDict[str, Estimates] = OrderedDict()
         self._texts: dict[int, _Text] = {}
         self._rest, self._asking = _Line(), _Line()
@@ -135,10 +139,10 @@ class Control:
         Args:
             sequence: Its text.
             room: How many tokens there is room for.
-            rows: Of the pass, without this text's draft.
+            rows: Of the pass, without this text's draft; where texts are padded, how many they are.
             context: Most tokens one of the pass's texts holds.
         """
-        seconds = self._rest.on(self._passes(rows, context, LONGEST))
+        seconds = self._rest.on(self._passes(rows, context, LONGEST, rows))
         return self._texts[sequence].lengths.choose(seconds, room)
 
     def rests(self, sequence: int) -> bool:
@@ -174,12 +178,14 @@ class Control:
             )
             growths.append(text.growth)
             growing.append(place)
-        passes = self._passes(rows, context, _MOST_NODES * len(growths))
+        texts = len(asked) + others
+        most = _MOST_NODES * (1 if self.pads else len(growths))
+        passes = self._passes(rows, context, most, texts)
         off = passes[0] + self._rest.at(0)
         seconds = (self._rest + self._asking).on(passes) if growths else [off]
         paused = len(asked) - len(growths)
-        choice = choose(growths, seconds, off, others + paused)
-        gains = choice.gains(seconds[0], off, len(asked) + others)
+        choice = choose(growths, seconds, off, others + paused, pads=self.pads)
+        gains = choice.gains(seconds[0], off, texts)
         for place, gain in zip(growing, gains, strict=True):
             text = self._texts[asked[place][0].sequence]
             text.was_asked(gain)
@@ -223,9 +229,10 @@ class Control:
             self._experience.popitem(last=False)
         return experience
 
-    def _passes(self, rows: int, context: int, most: int) -> list[float]:
+    def _passes(self, rows: int, context: int, most: int, texts: int) -> list[float]:
         """Return what a pass takes by nodes besides `rows`: up to `most`, or to MOST_ROWS."""
-        return self.curve.seconds(context, rows, rows + most) or [1.0]
+        step = texts if self.pads else 1  # each node of one text is a row of all
+        return self.curve.seconds(context, rows, rows + most * step)[::step] or [1.0]
 
 
 class _Line:

@@ -44,6 +44,11 @@ class Drafts:
         """Nodes of all drafts together."""
         return sum(len(draft) for draft in self.drafts)
 
+    def rows(self, pads: bool) -> int:
+        """Return the rows of the pass; where texts are padded, those that fill them up, too."""
+        texts = len(self.drafts)
+        return texts + (texts * max(map(len, self.drafts)) if pads else self.nodes)
+
     def without_drafts(self) -> Drafts:
         """Return what is left if nothing was drafted; the time it took stays taken."""
         nothing, unreached = [_NOTHING] * len(self.drafts), [()] * len(self.drafts)

@@ -82,7 +82,7 @@ def run_round(
     )
     if not parts:  # whose rows would pass for those of drafts
         context = max(len(request.tokens) for request in requests)
-        control.clock(made.nodes + len(requests), made.nodes, context, times)
+        control.clock(made.rows(control.pads), made.nodes, context, times)
     _clock(requests, made, times)
     return events
 

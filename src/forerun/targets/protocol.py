@@ -80,6 +80,7 @@ class Capabilities:
         encoder: What reads a source, if anything does.
         reads_beside: Prompts are best read by passes that score other texts' rows, too: no row
             costs more for what stands beside it.
+        pads: In a pass of several sequences each costs as many rows as the one that has most.
     """
 
     trees: bool
@@ -91,6 +92,7 @@ class Capabilities:
     setting: str = ""
     encoder: Encoder | None = None
     reads_beside: bool = False
+    pads: bool = False
 
 
 @runtime_checkable

@@ -158,6 +158,7 @@ class TransformersTarget(KeepsSlots):
             setting=self._setting,
             encoder=self._encoder,
             reads_beside=self._network.is_flat,
+            pads=not self._network.is_flat and self._found.way != "fixed",
         )
 
     def open(self, prompt: Sequence[int] = (), source: Sequence[int] | None = None) -> int:
