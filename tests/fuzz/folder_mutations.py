@@ -9,7 +9,7 @@ from typing import Any
 
 from fuzz.numbers_and_bytes import bad_bytes, bad_number, bad_text
 
-__all__ = ["mutate_folder"]
+__all__ = ["change_json", "mutate_folder"]
 
 # What no value of Python becomes: written in the place of a mark.
 _MARK = "<raw>"
@@ -64,13 +64,9 @@ def _damaged(random: Random, name: str, data: bytes) -> tuple[str, bytes | None]
 def _said(random: Random, name: str, data: bytes) -> tuple[str, bytes]:
     """Change what the JSON of a file says: all of it, or a safetensors file's header."""
     if not name.endswith(".safetensors"):
-        value = json.loads(data)
-        what = _changed(random, value)
-        return what, _written(random, value)
+        return change_json(random, json.loads(data))
     size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    what = _changed(random, header)
-    text = _written(random, header)
+    what, text = change_json(random, json.loads(data[8 : 8 + size]))
     claimed = len(text)
     if random.random() < 0.15:
         claimed = bad_number(random, claimed) % 2**64
@@ -78,8 +74,11 @@ def _said(random: Random, name: str, data: bytes) -> tuple[str, bytes]:
     return what, claimed.to_bytes(8, "little") + text + data[8 + size :]
 
 
-def _written(random: Random, value: Any) -> bytes:
-    return json.dumps(value).replace(json.dumps(_MARK), random.choice(_RAW)).encode()
+def change_json(random: Random, value: Any) -> tuple[str, bytes]:
+    """Change one place of a JSON value; return what was done, and the text, which may be none."""
+    what = _changed(random, value)
+    text = json.dumps(value).replace(json.dumps(_MARK), random.choice(_RAW))
+    return what, text.encode()
 
 
 def _changed(random: Random, root: Any) -> str:

@@ -166,6 +166,13 @@ SUBJECTS: dict[str, Subject] = {
     "head": Subject("head.gguf", _head_examples, _mutate_head, _try_head),
 }
 
+try:
+    from fuzz.training import mutate_training, training_examples, try_training
+except ImportError:  # without torch nothing is trained
+    pass
+else:
+    SUBJECTS["training"] = Subject("", training_examples, mutate_training, try_training)
+
 
 # What the harness is there to see, for a test of the harness.
 

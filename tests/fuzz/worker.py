@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -87,8 +88,9 @@ def tell(line: str) -> None:
 def write(folder: Path, files: Files) -> None:
     """Replace what is in a folder."""
     for old in folder.iterdir():
-        old.unlink()
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
     for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -258,10 +259,9 @@ def _say(what: str) -> None:
 
 def _draw(record_path: Path, path: str) -> None:
     from forerun.bench.plot import new_figure, save
-    from forerun.train.folder import read_record
     from forerun.train.plot import draw_training
 
-    record: Any = read_record(record_path)
+    record = json.loads(record_path.read_text("utf-8"))
     figure = new_figure()
     draw_training(figure, record["history"])
     save(figure, path)

@@ -10,15 +10,17 @@ from operator import mul
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import with_config
 
 from forerun.targets.protocol import Row, Target
 from forerun.train.examples import Examples, Task
+from forerun.train.folder import AS_WRITTEN
 from forerun.train.losses import learn
 from forerun.train.network import LevelNetwork
 from forerun.train.shards import Conversation
 from forerun.train.vocabulary import ids_of
 
-__all__ = ["Measured", "logits_along", "measure", "measure_exactly"]
+__all__ = ["Look", "Measured", "logits_along", "measure", "measure_exactly"]
 
 _MOST_ROWS = 256
 
@@ -49,6 +51,28 @@ class Measured:
         alpha = " ".join(f"{each:.3f}" for each in self.alpha)
         agreement = " ".join(f"{each:.3f}" for each in self.agreement)
         return f"alpha {alpha}, greedy {agreement}, {self.tokens_per_pass:.2f} tokens per pass"
+
+
+@with_config(AS_WRITTEN)
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at held-out text in the course of a training.
+
+    Attributes:
+        step: After which it was.
+        learned: Tokens learned from until then.
+        taught: The loss of that step.
+        alpha: As in `Measured`.
+        agreement: Likewise.
+        loss: Likewise.
+    """
+
+    step: int
+    learned: int
+    taught: float
+    alpha: list[float]
+    agreement: list[float]
+    loss: list[float]
 
 
 @torch.no_grad()

@@ -12,14 +12,23 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
-from forerun.errors import TrainingError
+from forerun.errors import ModelFileError, TrainingError
 from forerun.models.folder_lock import folder_lock
-from forerun.models.plain_file import read_json
+from forerun.models.plain_file import read_text
+from forerun.printable import shown
 
-__all__ = ["check_room", "read_record", "working_folder", "write_record", "written_whole"]
+__all__ = ["AS_WRITTEN", "check_room", "parsed_as", "read_record", "working_folder"]
+__all__ += ["write_record", "written_whole"]
+
+AS_WRITTEN = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+"""How a record is read: nothing that Forerun would not have written."""
+
+Record = TypeVar("Record")
 
 _LONGEST_RECORD = 64 << 20
 _SPARE = 256 << 20  # bytes that are left to everybody else
@@ -106,10 +115,37 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
-def read_record(path: Path) -> dict[str, object] | None:
-    """Return a file's JSON object, or None if there is no such file.
+def read_record(path: Path, kind: type[Record], way_out: str) -> Record | None:
+    """Return what was written as a JSON object, or None if there is no such file.
+
+    Args:
+        path: Of the file.
+        kind: What it holds; its types and their bounds are checked.
+        way_out: What to do with a damaged one.
 
     Raises:
-        ModelFileError: It holds something else.
+        TrainingError: It holds something else, or can't be read.
     """
-    return read_json(path, _LONGEST_RECORD) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return parsed_as(read_text(path, _LONGEST_RECORD), kind)
+    except ModelFileError as error:
+        raise TrainingError(error.what, way_out) from None
+    except ValueError as error:
+        raise TrainingError(f"The record {path} is damaged: {error}.", way_out) from None
+
+
+def parsed_as(text: str | bytes, kind: type[Record]) -> Record:
+    """Return what a JSON text holds.
+
+    Raises:
+        ValueError: It holds something else; the message ends a sentence.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        named = f"{place} = {shown(first['input'])}: " if place else ""
+        raise ValueError(f"{named}{first['msg']}") from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from forerun.train.evaluation import Measured
+from forerun.train.evaluation import Look, Measured
 from forerun.train.network import Weights
 from forerun.train.shards import Conversation, Recipe
 
@@ -148,7 +148,7 @@ class Trained:
     learner: Learner
     weights: Weights
     text: Text
-    history: Sequence[dict[str, Any]]
+    history: Sequence[Look]
     learned: int
     budget: int
     seconds: float

@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from forerun.errors import TrainingError
 from forerun.models.model import Model
-from forerun.models.target_checksum import target_checksum
 from forerun.targets.protocol import Target
 from forerun.train.evaluation import Measured, measure
 from forerun.train.examples import Examples, Task
@@ -58,9 +56,7 @@ class FrozenHeadLearner(ABC, Generic[Options]):
     frozen: Frozen
 
     def __init__(self, model: Model, target: Target, recipe: Recipe, options: Options) -> None:
-        if recipe.target != target_checksum(model):
-            what = f"The captured text is of another target ({recipe.target_name})."
-            raise TrainingError(what, f"Capture text of {model.name} into another folder.")
+        recipe.check_of(model)
         self.model, self.target, self.recipe, self.options = model, target, recipe, options
         self.weights = self.initial()
 

@@ -16,7 +16,7 @@ from time import monotonic
 import torch
 
 from forerun.errors import TrainingError
-from forerun.train.evaluation import Measured
+from forerun.train.evaluation import Look, Measured
 from forerun.train.examples import batches, split
 from forerun.train.learner import Learner, Progress, Taught, Text, Trained, TrainingNews
 from forerun.train.network import Weights
@@ -192,14 +192,16 @@ class _Trainer:
             raise TrainingError(what, "Capture more.")
         self._text = Text(shards.recipe, learned, held_out, shards.num_tokens)
         self._plan = batches(learned, self._options.rows, self._options.seed, state.epoch)
+        if state.batch > len(self._plan):
+            what = f"batch = {state.batch} of {len(self._plan)} comes next in {self._home.path}."
+            raise TrainingError(what, "Delete that folder to begin anew.")
         self.learner.take(self._text)
 
     def _look(self, loss: float) -> Measured:
         measured = self.learner.measure()
         state = self._state
         self._check_finite(*measured.alpha, *measured.loss)
-        looked = {"step": state.step, "learned": state.learned, "taught": loss}
-        state.history.append({**looked, **asdict(measured)})
+        state.history.append(Look(state.step, state.learned, loss, **asdict(measured)))
         score = sum(measured.alpha)
         if score > state.best:
             state.best, state.worse = score, 0

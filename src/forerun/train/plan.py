@@ -12,15 +12,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Annotated
 
-from forerun.errors import ModelFileError, TrainingError
+from pydantic import Field, with_config
+
+from forerun.errors import TrainingError
 from forerun.models.model import Model
 from forerun.targets.protocol import Target
 from forerun.train.capture import CaptureNews, capture_rate
 from forerun.train.evaluation import measure_exactly
 from forerun.train.examples import split
-from forerun.train.folder import read_record, write_record
+from forerun.train.folder import AS_WRITTEN, read_record, write_record
 from forerun.train.head_learner import HeadLearner
 from forerun.train.learner import Text
 from forerun.train.loop import HELD_OUT
@@ -38,6 +40,7 @@ _PASSES = 12  # of the trial
 _TRIED = 3  # held-out conversations
 
 
+@with_config(AS_WRITTEN)
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What will be done.
@@ -49,10 +52,10 @@ class Plan:
         learning: Seconds to learn for; None until the capture is over.
     """
 
-    hours: float
-    tokens: int
-    spent: float = 0.0
-    learning: float | None = None
+    hours: Annotated[float, Field(gt=0)]
+    tokens: Annotated[int, Field(ge=1)]
+    spent: Annotated[float, Field(ge=0)] = 0.0
+    learning: Annotated[float, Field(ge=0)] | None = None
 
     def text(self) -> str:
         """Return it in words."""
@@ -83,7 +86,7 @@ class Schedule:
         self._path = Path(options.folder) / "plan.json"
         self._began = monotonic()
         self.has_text = False
-        known = self._read()
+        known = read_record(self._path, Plan, "Delete the file to plan anew.")
         if known is None:
             rate = capture_rate(model, target, Capturing(), _PASSES)
             tokens = min(int(_TO_CAPTURE * 3600 * options.hours * rate), _MOST_TEXT)
@@ -119,17 +122,6 @@ class Schedule:
             self._write(replace(self.plan, spent=spent, learning=seconds))
         assert self.plan.learning is not None
         return self.plan.learning
-
-    def _read(self) -> Plan | None:
-        try:
-            record: Any = read_record(self._path)
-        except ModelFileError as error:
-            raise TrainingError(error.what, "Delete the file to plan anew.") from None
-        try:
-            return None if record is None else Plan(**record)
-        except TypeError:
-            what = f"{self._path} holds no plan."
-            raise TrainingError(what, "Delete it to plan anew.") from None
 
     def _write(self, plan: Plan) -> None:
         write_record(self._path, asdict(plan))

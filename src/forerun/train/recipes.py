@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from forerun.errors import StartError
@@ -75,7 +76,9 @@ def learned_from(
         if not trained.is_over:
             return None
         card = trained.learner.export(trained, folder)
-        write_record(folder / f"{kind}.json", {**card, "history": list(trained.history)})
+        write_record(
+            folder / f"{kind}.json", {**card, "history": [asdict(look) for look in trained.history]}
+        )
     return card
 
 

@@ -11,17 +11,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, with_config
 
 from forerun.errors import ModelFileError, TrainingError
+from forerun.models.model import Model
 from forerun.models.safetensors_file import StoredTensor, read_tensors
-from forerun.train.folder import read_record, write_record, written_whole
+from forerun.models.target_checksum import target_checksum
+from forerun.printable import shown
+from forerun.train.folder import AS_WRITTEN, read_record, write_record, written_whole
 
 __all__ = ["Conversation", "Recipe", "Shard", "Shards", "bytes_per_token", "keep_recipe"]
 __all__ += ["read_recipe", "shard_paths", "write_shard"]
+
+Count = Annotated[int, Field(ge=0)]
 
 _RECORD = "capture.json"
 _AWAY = "Delete the file: the same capture makes it again."
@@ -38,6 +44,7 @@ _DTYPES: dict[str, tuple[str, type[np.generic]]] = {
 }
 
 
+@with_config(AS_WRITTEN)
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """What a capture is of, and how its text was made: two captures that agree here are one.
@@ -60,17 +67,33 @@ class Recipe:
 
     target: str
     target_name: str
-    layers: tuple[int, ...]
-    width: int
-    vocab_size: int
-    top: int
-    seed: int
-    temperatures: tuple[float, ...]
-    prompt_tokens: int
-    answer_tokens: int
+    layers: Annotated[tuple[Count, ...], Field(min_length=1)]
+    width: Count
+    vocab_size: Count
+    top: Count
+    seed: Count
+    temperatures: Annotated[tuple[float, ...], Field(min_length=1)]
+    prompt_tokens: Count
+    answer_tokens: Count
     prompts: str = ""
     long_prompts: float = 0.0
-    long_prompt_tokens: int = 0
+    long_prompt_tokens: Count = 0
+
+    def check_of(self, model: Model) -> None:
+        """Check that it is of this model.
+
+        Raises:
+            TrainingError: It is of another one, or damaged.
+        """
+        network = model.architecture
+        if self.target != target_checksum(model):
+            what = f"The captured text is of another target ({shown(self.target_name)})."
+            raise TrainingError(what, f"Capture text of {model.name} into another folder.")
+        sizes = (self.width, self.vocab_size)
+        if sizes != (network.width, network.vocab_size) or self.layers[-1] > network.num_layers:
+            what = f"The record of the captured text has width {self.width}, {self.vocab_size} "
+            what += f"tokens and layers {self.layers}, which do not fit {model.name}."
+            raise TrainingError(what, "Capture into another folder.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +202,9 @@ class Shard:
 
     def _check(self, arrays: Mapping[str, NDArray[Any]], recipe: Recipe) -> None:
         starts, tokens = arrays["starts"], arrays["tokens"]
+        for name in ("numbers", "tokens"):
+            if arrays[name].ndim != 1:
+                self._refuse(f"holds {name} of shape {arrays[name].shape}")
         count, total = len(arrays["numbers"]), len(tokens)
         width = len(recipe.layers) * recipe.width
         shapes: dict[str, tuple[int, ...]] = {
@@ -252,18 +278,7 @@ def read_recipe(folder: Path) -> Recipe | None:
     Raises:
         TrainingError: The record is damaged.
     """
-    try:
-        record = read_record(folder / _RECORD)
-        if record is None:
-            return None
-        lists: dict[str, Any] = {
-            name: tuple(cast("list[Any]", record.pop(name))) for name in ("layers", "temperatures")
-        }
-        rest: dict[str, Any] = record
-        return Recipe(**lists, **rest)
-    except (ModelFileError, KeyError, TypeError) as error:
-        what = f"The record {folder / _RECORD} is damaged: {error}."
-        raise TrainingError(what, "Capture into another folder.") from None
+    return read_record(folder / _RECORD, Recipe, "Capture into another folder.")
 
 
 def keep_recipe(folder: Path, recipe: Recipe) -> None:

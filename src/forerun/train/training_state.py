@@ -6,20 +6,40 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field, with_config
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from forerun.errors import ModelFileError, TrainingError
-from forerun.train.folder import read_record, write_record, written_whole
+from forerun.errors import TrainingError
+from forerun.printable import shown
+from forerun.train.evaluation import Look
+from forerun.train.folder import AS_WRITTEN, parsed_as, read_record, write_record, written_whole
 from forerun.train.network import Weights
 
 __all__ = ["State", "StateFolder"]
 
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
+
+@with_config(AS_WRITTEN)
+@dataclass
+class Begun:
+    """What is written down of a training before its first step.
+
+    Attributes:
+        options: What must not change between two runs of it.
+        shards: How many the first epoch began with.
+    """
+
+    options: dict[str, Any]
+    shards: list[Count]
+
+
+@with_config(AS_WRITTEN)
 @dataclass
 class State:
     """What is saved beside weights and the optimizer's moments.
@@ -37,16 +57,16 @@ class State:
         history: One record a look.
     """
 
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    learned: int = 0
-    budget: int = 0
-    shards: list[int] = field(default_factory=list)
+    step: Count = 0
+    epoch: Count = 0
+    batch: Count = 0
+    learned: Count = 0
+    budget: Count = 0
+    shards: list[Count] = field(default_factory=list)
     best: float = -1.0
-    worse: int = 0
-    seconds: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)
+    worse: Count = 0
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    history: list[Look] = field(default_factory=list)
 
 
 class StateFolder:
@@ -70,23 +90,15 @@ class StateFolder:
         Raises:
             TrainingError: The folder holds a training with other options, or a damaged record.
         """
-        try:
-            record = read_record(self.path / "training.json")
-        except ModelFileError as error:
-            raise TrainingError(error.what, f"Delete {self.path} to begin anew.") from None
-        if record is None:
+        path, way_out = self.path / "training.json", f"Delete {self.path} to begin anew."
+        begun = read_record(path, Begun, way_out)
+        if begun is None:
             return State()
-        options: Any = record.get("options")
-        shards: Any = record.get("shards")
-        counts: list[Any] = shards if isinstance(shards, list) else [None]
-        if not isinstance(options, dict) or not all(type(each) is int for each in counts):
-            what = f"The record {self.path / 'training.json'} is damaged."
-            raise TrainingError(what, f"Delete {self.path} to begin anew.")
         # A record of an older Forerun may hold more, such as the budget, which may change.
-        if {**options, **json.loads(json.dumps(self._options))} != options:
-            what = f"{self.path} holds a training with other options: {options}."
+        if {**begun.options, **json.loads(json.dumps(self._options))} != begun.options:
+            what = f"{self.path} holds a training with other options: {begun.options}."
             raise TrainingError(what, "Give the same, or delete that folder to begin anew.")
-        return State(shards=counts)
+        return State(shards=begun.shards)
 
     def record(self, state: State) -> None:
         """Write down the options, and the shards that the first epoch began with.
@@ -94,8 +106,8 @@ class StateFolder:
         Raises:
             TrainingError: It can't be written.
         """
-        record = {"options": self._options, "shards": state.shards}
-        write_record(self.path / "training.json", record)
+        begun = Begun(dict(self._options), state.shards)
+        write_record(self.path / "training.json", asdict(begun))
 
     def save(
         self, state: State, weights: Weights, optimizer: torch.optim.Optimizer, best: Weights | None
@@ -130,14 +142,44 @@ class StateFolder:
             return None
         try:
             tensors = load_file(path)
-            state = State(**json.loads(tensors.pop("state").numpy().tobytes()))
-            for name, values in weights.items():
-                for part in ("weight", "exp_avg", "exp_avg_sq"):
-                    if tensors[f"{part}.{name}"].shape != values.shape:
-                        raise ValueError(f"{part}.{name} has another shape")
-                values.copy_(tensors[f"weight.{name}"])
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            state = _state_in(tensors)
+            parts = ["weight", "exp_avg", "exp_avg_sq", *(["best"] if state.history else [])]
+            _check_tensors(tensors, {f"{p}.{n}": v for p in parts for n, v in weights.items()})
+        except (OSError, ValueError, SafetensorError) as error:
             what = f"The state {path} is damaged: {error}."
             raise TrainingError(what, "Delete it to begin anew.") from None
+        for name, values in weights.items():
+            values.copy_(tensors[f"weight.{name}"])
         best = {n.removeprefix("best."): v for n, v in tensors.items() if n.startswith("best.")}
         return state, tensors, best or None
+
+
+def _state_in(tensors: Weights) -> State:
+    """Take the state out of what was read.
+
+    Raises:
+        ValueError: It lacks, or cannot be.
+    """
+    packed = tensors.pop("state", torch.empty(0))
+    if packed.dtype != torch.uint8:
+        raise ValueError("it does not say how far it came")
+    state = parsed_as(packed.numpy().tobytes(), State)
+    if len(state.shards) != state.epoch + 1:
+        raise ValueError(f"epoch = {state.epoch}, and it says the shards of {len(state.shards)}")
+    return state
+
+
+def _check_tensors(tensors: Weights, expected: Weights) -> None:
+    """Check that these are there, of the same shapes and types, and finite.
+
+    Raises:
+        ValueError: One is not, or there is another one.
+    """
+    for name in tensors.keys() | expected.keys():
+        if name not in tensors or name not in expected:
+            raise ValueError(f"it {'has' if name in tensors else 'lacks'} {shown(name)}")
+        values, like = tensors[name], expected[name]
+        if values.shape != like.shape or values.dtype != like.dtype:
+            raise ValueError(f"{name} is {values.dtype} {list(values.shape)}")
+        if not bool(values.isfinite().all()):
+            raise ValueError(f"{name} holds numbers that are not finite")
