@@ -217,3 +217,12 @@ def test_wrong_draws_are_caught(wrong: Choose) -> None:
     """The check of laws tells them from the right version."""
     with pytest.raises(AssertionError):
         check_law(wrong)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_damaged_weights_guess_nothing(broken: float) -> None:
+    """Logits that overflow are a drafter's own trouble: it drafts nothing, and the text goes on."""
+    logits = LOGITS.copy()
+    logits[1] = broken
+    for coins in (None, AddressedCoins(5)):
+        assert choose(asked(3, coins=coins), logits, State(), 1, 10) == []

@@ -43,13 +43,13 @@ def choose(
 
     Returns:
         Distinct tokens, each with the law it was drawn from given those before it; none where the
-        masks leave none of the drafter's tokens.
+        masks leave none of the drafter's tokens, or where the logits hold NaN or infinity.
 
     Raises:
-        EngineError: The request has neither noise nor coins, or the logits hold NaN or infinity.
+        EngineError: The request has neither noise nor coins.
     """
-    if _nothing_left(request.warp, logits, state):
-        return []
+    if not logits.max() < np.inf or _nothing_left(request.warp, logits, state):
+        return []  # nor does one guess whose weights are damaged and overflow
     weighed = request.warp.weigh(logits, state)
     temperature = request.warp.sampling.temperature
     if temperature == 0:
@@ -70,7 +70,7 @@ def _nothing_left(warp: Warp, logits: NDArray[np.float32], state: State) -> bool
 
     A target in this state is broken, and the warp says so; a drafter just has no guess.
     """
-    known = ~np.isneginf(logits)  # NaN is for the warp to refuse
+    known = ~np.isneginf(logits)
     if known.all():
         return False  # masks alone always leave something
     allowed = warp.weigh(np.zeros_like(logits), state) > -np.inf
