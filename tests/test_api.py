@@ -291,6 +291,8 @@ def test_messages_go_through_the_template_and_raw_text_does_not(folder: Path) ->
     assert list(lm.tokens_of("ab")) == plain
     assert lm.tokens_of([{"role": "user", "content": "ab"}]) == lm.tokens_of("ab")
     assert list(lm.tokens_of("ab", raw=True)) == lm.model.tokenizer.encode("ab")
+    with pytest.raises(OptionError, match="raw = True leaves out the chat template"):
+        lm.generate([{"role": "user", "content": "ab"}], raw=True)
 
 
 def test_a_broken_template_leaves_raw_prompts_usable(folder: Path) -> None:

@@ -94,6 +94,7 @@ def test_as_many_beams_are_returned_as_asked(lm: LanguageModel) -> None:
         ({"early_stopping": "soon"}, "early_stopping = 'soon'"),
         ({"beam_width": 3}, "There is no option 'beam_width'"),
         ({"drafter": "nobody"}, "There is no drafter 'nobody'"),
+        ({"beams": None}, "beams = None searches for nothing"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(

@@ -170,6 +170,7 @@ class LanguageModel:
 
         Raises:
             PromptError: The prompt is empty or no valid text.
+            OptionError: Messages are to be left as they are.
             TemplateError: Messages for a model without a chat template, or one that fails on them.
         """
         if isinstance(prompt, str):
@@ -182,6 +183,9 @@ class LanguageModel:
             kind = type(prompt).__name__
             raise PromptError(f"The prompt is {kind}, not text.", "Decode it: prompt.decode().")
         if all(isinstance(item, Mapping) for item in prompt):
+            if raw:
+                what = "raw = True leaves out the chat template, which chat messages go through."
+                raise OptionError(what, "Give the text itself, or leave raw out.")
             return self._templated([item for item in prompt if isinstance(item, Mapping)])
         wrong = [
             item for item in prompt if isinstance(item, bool) or not isinstance(item, Integral)
@@ -456,7 +460,9 @@ class LanguageModel:
         foreign = self.loading.target in ("auto", "transformers")
         model = load_model(named, layers=layers, weights=weights, foreign=foreign)
         if model.tokenizer.fingerprint != self.model.tokenizer.fingerprint:
-            self._border = self._border_to(model)
+            what = f"Draft model {model.name} has another tokenizer than {self.model.name}: "
+            warnings.warn(what + "drafts pass as text, and fewer of them hold.", stacklevel=2)
+            self._border = Border.between(self.model.tokenizer, model.tokenizer)
         # A shorter one's drafts end where its context does; decoding goes on.
         context = min(self.target.context_length, model.architecture.context_length)
         opened = self._open_target(model, context).target
@@ -464,19 +470,6 @@ class LanguageModel:
             what = f"Of {named!r} and {self.model.name!r} one has an encoder, the other has none."
             raise OptionError(what, "Choose a draft model of the target's kind.")
         return opened
-
-    def _border_to(self, draft: Model) -> Border:
-        """Return both tokenizers, and say once that drafts are told as text."""
-        what = f"Draft model {draft.name} has another tokenizer than {self.model.name}: "
-        warnings.warn(what + "drafts pass as text, and fewer of them hold.", stacklevel=2)
-        own, other = self.model.tokenizer, draft.tokenizer
-        return Border(
-            tell=lambda tokens: own.decode(tokens, special=True),
-            read=lambda text: other.encode(text, special=True),
-            retell=lambda tokens: other.decode(tokens, special=True),
-            write=lambda text: own.encode(text, special=True, bos=False),
-            ends=frozenset(other.eos_ids),
-        )
 
     def _target_on(self, network: Any) -> OpenedTarget:
         """Return a target of the user's own network; what would place another one is refused."""

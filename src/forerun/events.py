@@ -211,7 +211,8 @@ class Result:
         text: The output, without special tokens and without the stop string.
         token_ids: All tokens of the output, the one that ended it included.
         finish_reason: "stop", "length" or "interrupted".
-        finish_detail: What ended it: "end of text", the stop string, "max_tokens" or "context".
+        finish_detail: What ended it: "end of text", the stop string, "max_tokens" or "context";
+            "memory", if there was too little for it beside the texts that went on.
         exact: Whether the text has exactly the target's law; False only under rule lenient.
         guarantee: "bitwise" (the tokens that plain decoding writes with this seed), "same law"
             (other tokens, from exactly the target's law) or "lenient" (another law).

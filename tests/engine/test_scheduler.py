@@ -334,6 +334,33 @@ def test_drafts_that_memory_is_too_short_for_are_left_out() -> None:
     bench.check_nothing_is_open()
 
 
+@pytest.mark.parametrize("drafter", ["oracle", "none"])
+@pytest.mark.parametrize("unlucky", [{2}, {1, 4}, {1, 2, 3, 4}])
+def test_a_text_that_memory_is_too_short_for_ends_alone(drafter: str, unlucky: set[int]) -> None:
+    """Each of those keeps what it has, is told so, and gives its memory to the others."""
+    bench = Bench(endless())
+    score, longest = bench.target.score, 5
+
+    def small(rows: Sequence[Row], **asked: Any) -> Scores:
+        long = [row for row in rows if row.position > longest and row.sequence in unlucky]
+        if long and len(bench.target.open_sequences) > 1:
+            raise NotEnoughMemoryError(f"{len(rows)} rows", "Fewer.")
+        return score(rows, **asked)
+
+    bench.target.score = small  # type: ignore[method-assign]
+    asks = [ask([i], drafter=drafter, draft_length=2, max_tokens=12) for i in (1, 2, 3, 4)]
+    found = bench.results(*asks)
+    survivors = {1, 2, 3, 4} - unlucky or {4}  # alone it has all memory to itself
+    for number, (result, one) in enumerate(zip(found, asks, strict=True), 1):
+        whole = plainly(endless(), one)
+        if number in survivors:
+            assert told(result) == whole
+            continue
+        assert (result.finish_reason, result.finish_detail) == ("interrupted", "memory")
+        assert list(result.token_ids) == whole[0][: longest + 1]
+    bench.check_nothing_is_open()
+
+
 @pytest.mark.parametrize(("who", "method"), [p for p in PLACES if p[1] not in ("open", "free")])
 def test_a_failed_round_keeps_the_text_so_far(who: str, method: str) -> None:
     """The running texts are interrupted where they are; those that wait still run."""

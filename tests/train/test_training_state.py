@@ -64,3 +64,47 @@ def test_tensors_that_cannot_be_written_say_so(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="can't be written"):
         written_whole(path, write)
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": "3"}, {"batch": -1}, {"epoch": 1}, {"learned": 2.5}, {"history": None},
+        {"history": [{}]}, {"shards": "../x"}, {"seconds": None}, {"worse": True}, {"step": 10**30},
+        {"more": 1},
+    ],
+)  # fmt: skip
+def test_a_state_that_says_what_no_training_did_is_refused(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    """The error names the field and its value, before anything is allocated or learned."""
+    from dataclasses import asdict
+
+    from safetensors.torch import save_file
+
+    told = json.dumps({**asdict(State(shards=[1])), **change}).encode()
+    folder = StateFolder(tmp_path / "head", {})
+    save_file(
+        {"state": torch.frombuffer(bytearray(told), dtype=torch.uint8)},
+        tmp_path / "head" / "state.safetensors",
+    )
+    with pytest.raises(TrainingError, match=f"damaged: {next(iter(change))}"):
+        folder.load({})
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    """Nor is there a tensor too much: what was saved is told by its name."""
+    from safetensors.torch import load_file, save_file
+
+    weights = {"one": torch.ones(2, requires_grad=True)}
+    optimizer = torch.optim.AdamW(weights.values())
+    weights["one"].grad = torch.ones(2)
+    optimizer.step()
+    folder = StateFolder(tmp_path / "head", {})
+    folder.save(State(shards=[1]), weights, optimizer, None)
+    path = tmp_path / "head" / "state.safetensors"
+    sound = load_file(path)
+    for name, values in (("weight.one", torch.tensor([1.0, torch.nan])), ("x", torch.ones(1))):
+        save_file({**sound, name: values}, path)
+        with pytest.raises(TrainingError, match=name):
+            folder.load({"one": torch.zeros(2)})

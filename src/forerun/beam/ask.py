@@ -64,6 +64,7 @@ def ask_for_beams(target: Target, asked: Ask) -> BeamAsk:
     """
     prompt, options = asked.prompt, asked.options
     assert isinstance(options, BeamGeneration)
+    assert options.beams is not None
     if not prompt:
         raise PromptError("The prompt is empty.", "Give at least one token.")
     room = target.context_length - len(prompt)
@@ -79,7 +80,7 @@ def ask_for_beams(target: Target, asked: Ask) -> BeamAsk:
     ends = frozenset(() if options.ignore_eos else asked.eos_ids)
     least, threads = options.min_tokens, target.capabilities.threads
     warp = fast_warp(options, target.vocab_size, ends, least, threads)
-    beams = options.beams or 1
+    beams = options.beams
     _check_enough(warp, prompt, ends, beams)
     return BeamAsk(
         prompt=prompt,

@@ -83,6 +83,8 @@ class BeamGeneration(Generation, Beaming):
 
     @model_validator(mode="after")
     def _goes_with_beams(self) -> Self:
+        if self.beams is None:
+            raise ValueError("beams = None searches for nothing; give a number, or leave it out.")
         for name, way_out in _NOT_FOR_BEAMS.items():
             value = getattr(self, name)
             if value != type(self).model_fields[name].default:

@@ -16,6 +16,7 @@ from forerun.core.proposal import Point
 from forerun.core.tree import ROOT, Draft, Node
 from forerun.drafters.memory import Followed
 from forerun.drafters.protocol import DraftRequest, Outcome
+from forerun.models.tokenizer import Tokenizer
 from forerun.targets.protocol import Row, Target
 
 __all__ = ["Border", "Retold"]
@@ -39,6 +40,17 @@ class Border(NamedTuple):
     retell: Callable[[Sequence[int]], str]
     write: Callable[[str], list[int]]
     ends: frozenset[int] = frozenset()
+
+    @classmethod
+    def between(cls, own: Tokenizer, other: Tokenizer) -> Border:
+        """Return the border between the target's tokenizer and the draft model's."""
+        return cls(
+            tell=lambda tokens: own.decode(tokens, special=True),
+            read=lambda text: other.encode(text, special=True),
+            retell=lambda tokens: other.decode(tokens, special=True),
+            write=lambda text: own.encode(text, special=True, bos=False),
+            ends=frozenset(other.eos_ids),
+        )
 
 
 class _Twin:

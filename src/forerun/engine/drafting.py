@@ -49,10 +49,16 @@ class Drafts:
         texts = len(self.drafts)
         return texts + (texts * max(map(len, self.drafts)) if pads else self.nodes)
 
+    @classmethod
+    def nothing(cls, count: int) -> Drafts:
+        """Return what so many requests score that drafted nothing."""
+        return cls([_NOTHING] * count, [()] * count, [0.0] * count)
+
     def without_drafts(self) -> Drafts:
         """Return what is left if nothing was drafted; the time it took stays taken."""
-        nothing, unreached = [_NOTHING] * len(self.drafts), [()] * len(self.drafts)
-        return Drafts(nothing, list(unreached), self.own_seconds, self.choice_seconds)
+        nothing = Drafts.nothing(len(self.drafts))
+        nothing.own_seconds, nothing.choice_seconds = self.own_seconds, self.choice_seconds
+        return nothing
 
 
 def guesser_of(request: Request, drafter: Drafter | None) -> Guesser | None:
@@ -74,7 +80,7 @@ def draft_round(
         EngineError: A drafter drafted too much, or what can't be scored.
     """
     count = len(requests)
-    made = Drafts([_NOTHING] * count, [()] * count, [0.0] * count)
+    made = Drafts.nothing(count)
     chosen: list[tuple[int, Guesser]] = []
     alone: dict[int, tuple[Drafter, list[int]]] = {}  # by the drafter's identity
     for i, (request, drafter) in enumerate(zip(requests, drafters, strict=True)):

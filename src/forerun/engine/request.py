@@ -178,11 +178,11 @@ class Request:
         """Where this round's rule takes its numbers from."""
         return Chance(self.noise, self.coins, self.round)
 
-    def interrupt(self) -> None:
+    def interrupt(self, why: str = "interrupted") -> None:
         """End the text here, from outside; what is held back is text too."""
         if self.finish is None:
             self._tail = self.stop.finish()
-            self.finish = ("interrupted", "interrupted")
+            self.finish = ("interrupted", why)
 
     def result(self) -> Result:
         """Return the text as far as it is."""

@@ -31,6 +31,8 @@ def run_round(
     drafters: Sequence[Drafter | None],
     control: Control,
     parts: Sequence[Part] = (),
+    *,
+    drafts: bool = True,
 ) -> list[Event]:
     """Advance every request by at least one token; return what happened, request by request.
 
@@ -40,12 +42,13 @@ def run_round(
         drafters: Each request's drafter, or None.
         control: Chooses what is drafted, where a request leaves it open.
         parts: Of prompts, read by the same pass; where memory is too short for that, left unread.
+        drafts: Whether anything is drafted.
 
     Raises:
         NotEnoughMemoryError: Not even the roots can be scored.
     """
     begun = time.perf_counter()
-    made = draft_round(requests, drafters, control)
+    made = draft_round(requests, drafters, control) if drafts else Drafts.nothing(len(requests))
     drafted = time.perf_counter()
     starts, made, scores = _scored(target, requests, made, parts)
     scored = time.perf_counter()

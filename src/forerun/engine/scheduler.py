@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from forerun.control.control import Control
 from forerun.drafters.protocol import Drafter, Watcher, layers_of
 from forerun.engine.drafting import guesser_of
-from forerun.engine.reading import next_parts
+from forerun.engine.reading import Part, next_parts
 from forerun.engine.request import Ask, Request
 from forerun.engine.round import run_round
-from forerun.errors import OptionError
+from forerun.errors import NotEnoughMemoryError, OptionError
 from forerun.events import Event, Result, Stats
 from forerun.targets.checks import PREFILL_ROWS, Watch, read_prompt, read_rest
 from forerun.targets.protocol import Target
 
 __all__ = ["Scheduler"]
+
+Running = list[tuple[Request, Drafter | None]]
 
 
 class Scheduler:
@@ -53,7 +55,7 @@ class Scheduler:
         self.stats = Stats()
         self._drafter_for = drafter_for
         self._waiting: deque[Request] = deque()
-        self._running: list[tuple[Request, Drafter | None]] = []
+        self._running: Running = []
         self._unread: list[Request] = []  # whose prompts found no memory in a pass of several
         self._named = 0
 
@@ -84,7 +86,8 @@ class Scheduler:
 
         Whatever is raised here comes from the target or a drafter, and leaves them out of step
         with the texts: the running requests are interrupted, those that wait can still run. A
-        request that can't even be opened is the only one to be interrupted.
+        request that can't even be opened is the only one to be interrupted. So is one that memory
+        is too short for, while others go on; nothing is raised then.
         """
         while self._unread:
             self._read_alone(self._unread.pop())
@@ -103,15 +106,40 @@ class Scheduler:
     def _round(self) -> list[Event]:
         """Run one round of those whose prompts are read; the others' are read beside them."""
         running = [(request, drafter) for request, drafter in self._running if request.is_read]
-        requests, drafters = [pair[0] for pair in running], [pair[1] for pair in running]
         parts = next_parts([request for request, _ in self._running])
         held = [part.request.read for part in parts]
-        events = run_round(self.target, requests, drafters, self.control, parts)
+        events = self._write(running, parts)
         self._unread = [
             part.request
             for part, before in zip(parts, held, strict=True)
             if part.request.read == before
         ]
+        return events
+
+    def _write(
+        self, running: Running, parts: Sequence[Part] = (), *, drafts: bool = True
+    ) -> list[Event]:
+        """Run a round of some texts, and close those that end; in halves, where memory is short.
+
+        Raises:
+            NotEnoughMemoryError: It is too short for the last text that is left.
+        """
+        requests, drafters = [pair[0] for pair in running], [pair[1] for pair in running]
+        before = [len(request.tokens) for request in requests]
+        control = self.control
+        try:
+            events = run_round(self.target, requests, drafters, control, parts, drafts=drafts)
+        except NotEnoughMemoryError:
+            if before != [len(request.tokens) for request in requests]:
+                raise  # it ended behind the pass
+            if len(running) > 1:
+                half = len(running) // 2
+                halves = running[:half], running[half:]
+                return [event for few in halves for event in self._write(few, drafts=False)]
+            if not running or len(self._running) == 1:
+                raise
+            requests[0].interrupt("memory")  # what it held is the others' now
+            events = []
         return events + [self._close(each) for each in requests if each.finish is not None]
 
     def run(self, asks: Sequence[Ask]) -> Iterator[Event]:
