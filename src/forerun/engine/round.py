@@ -66,12 +66,9 @@ def run_round(
         request.stats.count_pass(emitted, target.weight_bytes)
         events.append(_tell(request, draft, made.reached[place], kept, emitted))
         events += happened
-        path = [start, *[start + 1 + node for node in kept[: emitted - 1]]]
-        assert request.sequence is not None
-        target.commit(request.sequence, path)
+        _commit(target, request, start, kept[: emitted - 1])
         if drafters[place] is not None:
-            text = Text(request.tokens)
-            seen = {layer: scores.hidden[layer][mine] for layer in request.layers}
+            text, seen = Text(request.tokens), {n: scores.hidden[n][mine] for n in request.layers}
             outcomes[place] = Outcome(request.name, draft, kept, text, emitted, part, seen)
         request.round += 1
     told = time.perf_counter()
@@ -188,6 +185,12 @@ def _top(request: Request, logits: NDArray[np.float32]) -> tuple[tuple[int, floa
     log_p = request.warp.log_probabilities(logits)
     best = likeliest(log_p, request.options.top_logprobs)
     return tuple((token, float(log_p[token])) for token in best)
+
+
+def _commit(target: Target, request: Request, start: int, kept: Sequence[int]) -> None:
+    """Keep the root, and the nodes whose tokens and one behind were written."""
+    assert request.sequence is not None
+    target.commit(request.sequence, [start, *[start + 1 + node for node in kept]])
 
 
 def _tell(
