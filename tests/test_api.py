@@ -18,6 +18,7 @@ from forerun import native
 from forerun.api import LanguageModel
 from forerun.core.tree import Draft
 from forerun.drafters import table
+from forerun.drafters.draft_model import DraftModelAtHand
 from forerun.drafters.memory import Memoryless
 from forerun.drafters.protocol import Drafter, DraftRequest
 from forerun.errors import (
@@ -452,14 +453,14 @@ def test_forgetting_drops_what_drafters_learned(lm: LanguageModel) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forerun.api, "make_drafter", noted)
-        patch.setattr(LanguageModel, "_opened_draft_model", lambda self: opened.append(1) or kept)
+        patch.setattr(DraftModelAtHand, "_open", lambda self: opened.append(1) or lm.target)
         opened: list[int] = []
-        kept, lm._draft_target = lm.target, None
+        lm._draft_model._opened = None
         for _ in range(2):
             lm.forget()
             for _ in range(2):
                 lm.generate(PROMPT, drafter="model", max_tokens=3)
-        lm._draft_target = None
+        lm._draft_model._opened = None
         lm.forget()
     assert made == ["model", "model"]
     assert opened == [1]

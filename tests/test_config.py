@@ -140,6 +140,23 @@ def test_a_draft_that_nobody_makes_has_no_shape(asked: dict[str, Any], named: st
         check_together(Loading(), Generation.make(**each))
 
 
+def test_learning_online_is_for_a_head_that_drafts_by_itself() -> None:
+    """Its bounds are refused where it is off, and it is where nothing would be learned."""
+    check_together(Loading(online=True, online_rows=9), Generation(drafter="eagle"))
+    for drafter in ("auto", "suffix,eagle", "none", "medusa"):
+        with pytest.raises(OptionError, match="online is for drafter 'eagle'"):
+            check_together(Loading(online=True), Generation(drafter=drafter))
+    for name, value in (
+        ("online_rows", 9),
+        ("online_reach", 1.0),
+        ("online_tenants", 3),
+        ("online_store", "file"),
+    ):
+        Loading.make(online=True, **{name: value})
+        with pytest.raises(OptionError, match=f"{name} = .* which is off"):
+            Loading.make(**{name: value})
+
+
 @pytest.mark.parametrize(
     ("loading", "generation", "drafter"),
     [

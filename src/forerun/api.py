@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -28,9 +27,11 @@ from forerun.control.control import Control
 from forerun.control.cost import CostCurve, measure
 from forerun.control.cost_cache import cost_key, remembered_costs
 from forerun.drafters.corpus import Corpus, read_corpus
+from forerun.drafters.draft_model import DraftModelAtHand
+from forerun.drafters.online import Limits, Online
+from forerun.drafters.online_file import Origin, open_online, save_online
 from forerun.drafters.own import checked, checked_name
 from forerun.drafters.protocol import Drafter
-from forerun.drafters.retold import Border
 from forerun.drafters.store import Store
 from forerun.drafters.store_file import check_place, load_store, save_store
 from forerun.drafters.table import DRAFTERS, OF_HEAD, DrafterKit, drafter_names, make_drafter
@@ -51,7 +52,6 @@ from forerun.models.pull import cache_folder
 from forerun.native import use_instructions
 from forerun.printable import shown
 from forerun.targets.heads_at_hand import HeadsAtHand
-from forerun.targets.protocol import Target
 from forerun.targets.table import OpenedTarget, check_placed, open_target, target_on
 
 __all__ = ["LanguageModel", "Prompt", "Stream", "load"]
@@ -125,8 +125,9 @@ class LanguageModel:
         check_placed(self.target.capabilities.name, self.loading)
         self._store = Store(self.loading.store_tokens)
         self.corpus = self._fill_store(progress)
-        self._draft_target: Target | None = None
-        self._border: Border | None = None  # once the draft model is open, if it cuts otherwise
+        self._draft_model = DraftModelAtHand(
+            model, self.target, self.loading, lambda of, room: self._open_target(of, room).target
+        )
         kv_bits = self.loading.kv_bits
         self._heads = HeadsAtHand(
             model,
@@ -135,6 +136,7 @@ class LanguageModel:
             force=self.loading.force_head,
             kv_bits=None if kv_bits is None else int(kv_bits),
         )
+        self._online = self._open_online() if self.loading.online else None
         self._own_drafters: dict[str, Drafter] = {}
         self._drafters: dict[tuple[str, ...], Drafter | None] = {}
         control = Control(self.target, self._pass_costs)
@@ -231,6 +233,8 @@ class LanguageModel:
             self._drafters.clear()
             self._scheduler.control.forget()
             self._store.forget()
+            if self._online is not None:
+                self._online.forget()
 
     def save_store(self, path: str | os.PathLike[str] | None = None) -> None:
         """Write what was learned from texts into a file that option `store` reads.
@@ -249,6 +253,25 @@ class LanguageModel:
             raise OptionError("There is no file for the store.", "Give a path, or option store.")
         with self._lock:
             save_store(self._store, named, self.model.tokenizer.fingerprint)
+
+    def save_online(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Write what was learned online into a file that option `online_store` reads.
+
+        Args:
+            path: The file; by default the one of option `online_store`.
+
+        Raises:
+            OptionError: There is no path, or nothing is learned online.
+            StoreFileError: The file can't be written.
+        """
+        named = self.loading.online_store if path is None else os.fspath(path)
+        if self._online is None:
+            raise OptionError("Nothing is learned online here.", "Load with online=True.")
+        if not named:
+            what = "There is no file for what was learned online."
+            raise OptionError(what, "Give a path, or option online_store.")
+        with self._lock:
+            save_online(self._online, named, Origin(*self._heads.checksums()))
 
     def generate(self, prompt: Prompt, **options: Any) -> Result:
         """Write a text and return it with each token's provenance.
@@ -341,6 +364,12 @@ class LanguageModel:
         self._store.corpus.add(corpus.texts)
         return corpus
 
+    def _open_online(self) -> Online:
+        """Return what there is to learn into: of the file that is kept, if it is there."""
+        loading = self.loading
+        limits = Limits(loading.online_rows, loading.online_reach, loading.online_tenants)
+        return open_online(limits, loading.online_store, Origin(*self._heads.checksums()))
+
     def _ask(self, tokens: tuple[int, ...], generation: Generation) -> Ask:
         """Return what the engine is asked for: to go on from the tokens, or to answer them."""
         tokenizer, encoder = self.model.tokenizer, self.target.capabilities.encoder
@@ -403,16 +432,18 @@ class LanguageModel:
             script = self.loading.script
             kit = DrafterKit(
                 vocab_size=self.target.vocab_size,
-                open_draft_model=self._open_draft_model,
+                open_draft_model=self._draft_model.target,
                 script=None if script is None else tuple(self.model.tokenizer.encode(script)),
                 threads=self.target.capabilities.threads,
                 target=self.target,
                 draft_layers=self.loading.draft_layers,
                 store=self._store if self.loading.store_tokens else None,
-                border=lambda: self._border,
+                border=lambda: self._draft_model.border,
                 head_kind=head_kind,
                 open_head=self._heads.head,
                 open_readout=self._heads.readout,
+                # Beside a drafter that copies, what is learned has been said already.
+                online=self._online if names == ("eagle",) else None,
             )
             self._drafters[names] = make_drafter(spec, kit, self._own_drafters)
         return self._drafters[names]
@@ -441,35 +472,6 @@ class LanguageModel:
         ):  # the model's file is gone, or there is no place to keep it
             return measure(self.target)
         return remembered_costs(self.target, key, folder, again=again)
-
-    def _open_draft_model(self) -> Target:
-        """Return the draft model, opened once."""
-        if self._draft_target is None:
-            self._draft_target = self._opened_draft_model()
-        return self._draft_target
-
-    def _opened_draft_model(self) -> Target:
-        """Open the draft model: the one that was named, or the target's own first layers."""
-        named, layers = self.loading.draft_model, self.loading.draft_layers
-        if named is None:
-            # Cheap, and real enough to try the drafter with; untrained layers guess little.
-            quarter = max(1, self.model.architecture.num_layers // 4)
-            return self._open_target(self.model.cut(layers or quarter), self.loading.context).target
-        # A folder is read as the target's is; a GGUF file has its own types.
-        weights = self.loading.weights if os.path.isdir(named) else "auto"
-        foreign = self.loading.target in ("auto", "transformers")
-        model = load_model(named, layers=layers, weights=weights, foreign=foreign)
-        if model.tokenizer.fingerprint != self.model.tokenizer.fingerprint:
-            what = f"Draft model {model.name} has another tokenizer than {self.model.name}: "
-            warnings.warn(what + "drafts pass as text, and fewer of them hold.", stacklevel=2)
-            self._border = Border.between(self.model.tokenizer, model.tokenizer)
-        # A shorter one's drafts end where its context does; decoding goes on.
-        context = min(self.target.context_length, model.architecture.context_length)
-        opened = self._open_target(model, context).target
-        if (opened.capabilities.encoder is None) != (self.target.capabilities.encoder is None):
-            what = f"Of {named!r} and {self.model.name!r} one has an encoder, the other has none."
-            raise OptionError(what, "Choose a draft model of the target's kind.")
-        return opened
 
     def _target_on(self, network: Any) -> OpenedTarget:
         """Return a target of the user's own network; what would place another one is refused."""

@@ -420,6 +420,37 @@ class Loading(Options):
         description="Tokens of earlier texts that are kept to guess from, 8 bytes each, and of the "
         "corpus as many; 128 or more, or 0 to keep none.",
     )
+    online: bool = Field(
+        False,
+        description="Let drafter 'eagle', where it drafts by itself, go on learning between texts: "
+        "which of its guesses a tenant's texts say again. It changes no text under rule match, and "
+        "no text's law under the others.",
+    )
+    online_rows: Whole = Field(
+        256,
+        ge=1,
+        le=100_000,
+        description="Tokens of each text that are learned from, at most; each takes some 40 "
+        "microseconds.",
+    )
+    online_reach: Real = Field(
+        6.0,
+        gt=0,
+        le=20,
+        description="How far learning may move a token's logit.",
+    )
+    online_tenants: Whole = Field(
+        1000,
+        ge=1,
+        le=1_000_000,
+        description="Tenants for whom what was learned is kept, a kilobyte each: those that wrote "
+        "last.",
+    )
+    online_store: PathText | None = Field(
+        None,
+        description="A file that keeps what was learned online: read at the start if it is there, "
+        "and written by `save_online`, on the command line at the end.",
+    )
     context: Whole | None = Field(
         None, ge=2, description="Tokens of context; by default what the model was trained for."
     )
@@ -440,6 +471,17 @@ class Loading(Options):
     def _a_head_to_force(self) -> Self:
         if self.force_head and self.head is None:
             raise ValueError("force_head needs a head; give its file as head, or leave it out.")
+        return self
+
+    @model_validator(mode="after")
+    def _online_is_on(self) -> Self:
+        for name in ("online_rows", "online_reach", "online_tenants", "online_store"):
+            value = getattr(self, name)
+            if not self.online and value != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"{name} = {value} is for learning online, which is off; give online, or leave "
+                    f"{name} out."
+                )
         return self
 
     @model_validator(mode="after")
@@ -481,6 +523,11 @@ def check_together(loading: Loading, generation: Generation) -> None:
             where there are none.
     """
     _check_drafts(generation)
+    if loading.online and generation.drafter.strip() != "eagle":
+        raise OptionError(
+            f"online is for drafter 'eagle' by itself, and the drafter is {generation.drafter!r}.",
+            "Choose drafter 'eagle', or leave online out.",
+        )
     named = [name.strip() for name in generation.drafter.split(",")]
     asked = {*named, *_IN_AUTO} if named == ["auto"] else {*named}
     for option, drafters in _READ_BY.items():

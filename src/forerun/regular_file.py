@@ -1,7 +1,8 @@
 """Files that others wrote, opened without waiting and read with an end: the one way to do it.
 
 A pipe would wait for its writer, a device may never end, and opening one may do something: only
-regular files are opened, and nothing is read that is larger than its reader allows.
+regular files are opened, and nothing is read that is larger than its reader allows. What is to be
+read again is written here, too: whole, or not at all.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 
-__all__ = ["UnfitFileError", "opened_file", "read_file", "reason_of"]
+__all__ = ["UnfitFileError", "opened_file", "read_file", "reason_of", "replace_file"]
 
 # Should it become a pipe between the question and the opening, that doesn't wait either.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -67,6 +69,28 @@ def read_file(path: str | os.PathLike[str], most: int) -> bytes:
     if len(data) != before.st_size or before.st_mtime_ns != after.st_mtime_ns:
         raise UnfitFileError("changed while it was read", os.fspath(path))
     return data
+
+
+def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file that only its owner may read; it is either the old or the new one, always.
+
+    A link stays one: the file that it leads to is written.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    path = os.path.realpath(path)
+    descriptor, other = tempfile.mkstemp(prefix=".forerun-", dir=os.path.dirname(path))
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(other, path)
+    except BaseException:  # Ctrl-C too leaves nothing behind
+        with suppress(OSError):
+            os.unlink(other)
+        raise
 
 
 def reason_of(error: OSError) -> str:

@@ -39,18 +39,20 @@ def with_prediction(generation: Generation) -> Generation:
 
 
 def check_kept(loading: Loading) -> None:
-    """Check, before anything is written, that there is a place for the store, if one is kept.
+    """Check, before anything is written, that there is a place for what is kept, if it is.
 
     Raises:
         StoreFileError: There is none.
     """
-    if loading.store is not None:
+    for path in filter(None, (loading.store, loading.online_store)):
         from forerun.drafters.store_file import check_place
 
-        check_place(loading.store)
+        check_place(path)
 
 
 def keep_store(lm: LanguageModel) -> None:
-    """Write what was learned from texts, if there is a file for it."""
+    """Write what was learned from texts, if there are files for it."""
     if lm.loading.store is not None:
         lm.save_store()
+    if lm.loading.online_store is not None:
+        lm.save_online()

@@ -20,6 +20,7 @@ from forerun.drafters.comb import Comb
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.head_text import HeadText
 from forerun.drafters.head_tree import HeadNode, HeadTree, score_nodes, score_roots
+from forerun.drafters.lessons import Lessons
 from forerun.drafters.memory import Followed
 from forerun.drafters.protocol import NOWHERE, DraftRequest, Guess, Outcome, Place
 from forerun.drafters.table import DrafterKit
@@ -49,6 +50,7 @@ class Eagle:
         self._tokens = np.ascontiguousarray(self._head.tokens, dtype=np.uint32)
         self._texts = Followed[HeadText](self.name)
         self._bare: dict[int, HeadTree] = {}  # each text's last tree, while nobody asked it
+        self._lessons = Lessons(kit.online, self._tokens, kit.vocab_size)
         self._price = AskingPrice()
 
     @property
@@ -72,16 +74,19 @@ class Eagle:
     def fork(self, sequence: int, new: int) -> None:
         """Follow text `new`, which has been `sequence` until now."""
         self._texts.add(new, self._texts[sequence].fork)
+        self._lessons.fork(sequence, new)
 
     def rollback(self, sequence: int, length: int) -> None:
         """Forget all but the first `length` tokens of the text."""
         self._bare.pop(sequence, None)
+        self._lessons.rollback(sequence, length)
         self._texts[sequence].cut(length)
 
     def free(self, sequence: int) -> None:
         """Stop following the text."""
         self._texts.leave(sequence).free()
         self._bare.pop(sequence, None)
+        self._lessons.free(sequence)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Take the true features of the texts' new tokens; what was guessed is gone already."""
@@ -94,6 +99,7 @@ class Eagle:
             is_one_piece = rows[-1] == len(rows) - 1
             text.show(before - 1, outcome.hidden, slice(len(rows)) if is_one_piece else rows)
             self._bare.pop(outcome.sequence, None)
+            self._lessons.observe(outcome)
         self._price.end_round()
 
     def place(self, request: DraftRequest) -> Place:
@@ -178,8 +184,9 @@ class Eagle:
         if not text.is_ready:
             return None
         ranks = HeadRanks(request, self._tokens, self.name)
-        tree = HeadTree(text, ranks, request.state)
+        tree = HeadTree(text, ranks, request.state, self._lessons.of(request))
         self._bare[request.sequence] = tree
+        self._lessons.drafts_with(request.sequence, tree)
         return tree
 
 

@@ -15,7 +15,9 @@ from forerun.core.tree import ROOT
 from forerun.core.warp import State
 from forerun.drafters.head_ranks import HeadRanks
 from forerun.drafters.head_text import HeadText, read
+from forerun.drafters.online import TextLesson
 from forerun.drafters.protocol import Guess
+from forerun.drafters.repeats import Repeated
 from forerun.targets.head import Head
 from forerun.targets.protocol import Row
 
@@ -33,8 +35,9 @@ class HeadNode:
         token: What is guessed.
         above: The node it follows; None at the root.
         depth: Guesses that lead here, itself included.
-        logits: What the head says of the next token, float32 [draft vocabulary]; None until it was
-            asked, and for ever where the context ends.
+        logits: What the head says of the next token, boosted by what was learned, float32 [draft
+            vocabulary]; None until it was asked, and for ever where the context ends.
+        repeated: What was boosted in them, if anything is learned.
         output: What the rows below are given, float32 [width].
         guesses: As many as anybody asked for.
         is_exhausted: There are no more.
@@ -50,6 +53,7 @@ class HeadNode:
         "is_exhausted",
         "logits",
         "output",
+        "repeated",
         "token",
     )
 
@@ -58,6 +62,7 @@ class HeadNode:
         self.depth: int = 0 if above is None else above.depth + 1
         self.logits: Array | None = None
         self.output: Array | None = None
+        self.repeated: Repeated | None = None
         self.guesses: Sequence[Guess] = ()
         self.is_exhausted = False
         self.below: dict[int, HeadNode] = {}
@@ -95,17 +100,28 @@ class HeadTree:
         text: Whose root it is.
         ranks: Turns logits into guesses.
         state: The warp's at the root.
+        lesson: What is learned of the text; None where nothing is.
 
     Attributes:
         text: The same.
+        lesson: The same.
         length: Tokens of the text.
         root: Has logits and output once the text was read.
     """
 
-    def __init__(self, text: HeadText, ranks: HeadRanks, state: State) -> None:
-        self.text, self.length = text, len(text.tokens)
+    def __init__(
+        self, text: HeadText, ranks: HeadRanks, state: State, lesson: TextLesson | None = None
+    ) -> None:
+        self.text, self.lesson, self.length = text, lesson, len(text.tokens)
         self.root = HeadNode(ROOT, None)
         self._ranks, self._state = ranks, state
+
+    def tell(self, node: HeadNode, logits: Array, output: Array) -> None:
+        """Take what the head says at a node."""
+        node.logits, node.output = logits, output
+        if self.lesson is not None:
+            node.repeated = self.lesson.repeats.after([one.token for one in node.path()])
+            node.logits = self.lesson.boosted(logits, node.repeated)
 
     def guesses(self, node: HeadNode, most: int) -> Sequence[Guess]:
         """Return what may follow a node that was scored, the best first."""
@@ -132,14 +148,14 @@ def score_roots(head: Head, trees: Sequence[HeadTree]) -> None:
         read(head, list(texts.values()))
     for tree in trees:
         assert tree.text.root is not None, "read just now, if not before"
-        tree.root.logits, tree.root.output = tree.text.root
+        tree.tell(tree.root, *tree.text.root)
 
 
 def score_nodes(head: Head, wanted: Sequence[tuple[HeadTree, HeadNode]]) -> None:
     """Score a node of each of some trees in one pass; what is above them was scored before."""
     rows: list[Row] = []
     given: list[Array] = []
-    asked: dict[int, HeadNode] = {}  # by row
+    asked: dict[int, tuple[HeadTree, HeadNode]] = {}  # by row
     for tree, node in wanted:
         if node.output is not None or tree.length + node.depth > head.context_length:
             continue
@@ -150,9 +166,9 @@ def score_nodes(head: Head, wanted: Sequence[tuple[HeadTree, HeadNode]]) -> None
             rows.append(Row(tree.text.sequence, one.token, place, parent))
             given.append(one.above.output)
             parent = len(rows) - 1
-        asked[parent] = node
+        asked[parent] = tree, node
     if not asked:
         return
     scores = head.score(rows, given=np.stack(given), logits=list(asked))
-    for (row, node), logits in zip(asked.items(), scores.logits, strict=True):
-        node.logits, node.output = logits, scores.outputs[row]
+    for (row, (tree, node)), logits in zip(asked.items(), scores.logits, strict=True):
+        tree.tell(node, logits, scores.outputs[row])

@@ -17,9 +17,7 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -28,7 +26,7 @@ import numpy as np
 from forerun.config import LEAST_STORE
 from forerun.drafters.store import Store
 from forerun.errors import StoreFileError
-from forerun.regular_file import read_file, reason_of
+from forerun.regular_file import read_file, reason_of, replace_file
 
 __all__ = ["MOST_BYTES", "VERSION", "check_place", "load_store", "save_store"]
 
@@ -57,8 +55,6 @@ def check_place(path: str) -> None:
 def save_store(store: Store, path: str, fingerprint: str) -> None:
     """Write all tenants' texts; the file is either the old or the new one, whatever happens.
 
-    A link stays one: the file that it leads to is written.
-
     Args:
         store: The store.
         path: Of the file.
@@ -77,25 +73,10 @@ def save_store(store: Store, path: str, fingerprint: str) -> None:
         [_START.pack(_MAGIC, VERSION, len(header)), header, *(part.tobytes() for part in parts)]
     )
     try:
-        _replace(path, data + hashlib.sha256(data).digest())
+        replace_file(path, data + hashlib.sha256(data).digest())
     except OSError as error:
         reason = error.strerror or error
         raise StoreFileError(f"Store {path!r} can't be written: {reason}.", "") from error
-
-
-def _replace(path: str, data: bytes) -> None:
-    path = os.path.realpath(path)
-    descriptor, other = tempfile.mkstemp(prefix=".store-", dir=os.path.dirname(path))
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(other, path)
-    except BaseException:  # Ctrl-C too leaves nothing behind
-        with suppress(OSError):
-            os.unlink(other)
-        raise
 
 
 def load_store(store: Store, path: str, fingerprint: str, vocab_size: int) -> None:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from forerun.drafters.first import First
 from forerun.drafters.mix import Mix
+from forerun.drafters.online import Online
 from forerun.drafters.protocol import Drafter, Guesser
 from forerun.drafters.retold import Border
 from forerun.drafters.store import Store
@@ -73,6 +74,7 @@ class DrafterKit:
         open_head: Returns the head behind drafter `eagle`; may raise.
         open_readout: Returns the one of a kind, `medusa` or `exit`; may raise.
         store: Where drafters keep what outlives a text; None keeps nothing.
+        online: What drafter `eagle` goes on learning into; None learns nothing.
         border: Where the draft model has a tokenizer of its own: both, once it is open.
     """
 
@@ -86,6 +88,7 @@ class DrafterKit:
     open_head: Callable[[], Head] = _no_head
     open_readout: Callable[[str], Readout] = _no_readout
     store: Store | None = None
+    online: Online | None = None
     border: Callable[[], Border | None] = lambda: None
 
 

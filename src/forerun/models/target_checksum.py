@@ -18,7 +18,7 @@ from forerun.models.plain_file import FileIdentity, opened
 from forerun.models.pull import cached_path
 from forerun.models.registry import MODELS
 
-__all__ = ["target_checksum"]
+__all__ = ["files_checksum", "target_checksum"]
 
 _CHUNK = 1 << 20
 
@@ -32,7 +32,7 @@ def target_checksum(model: Model) -> str:
         ModelFileError: A file changed since the model was loaded, or cannot be read.
         ModelNotFoundError: A file is gone.
     """
-    digest = _of_named(model) or _of_files(model.file.files)
+    digest = _of_named(model) or files_checksum(model.file.files)
     layers = model.architecture.num_layers
     if f"blk.{layers}.attn_norm.weight" not in model.file:
         return digest
@@ -48,7 +48,13 @@ def _of_named(model: Model) -> str | None:
 
 
 @lru_cache(maxsize=16)
-def _of_files(files: tuple[FileIdentity, ...]) -> str:
+def files_checksum(files: tuple[FileIdentity, ...]) -> str:
+    """Return the SHA-256 of some files, one behind the other: 64 hexadecimal digits.
+
+    Raises:
+        ModelFileError: A file changed since it was opened, or cannot be read.
+        ModelNotFoundError: A file is gone.
+    """
     digest = hashlib.sha256()
     for file in files:
         with opened(Path(file.path)) as (stream, identity):

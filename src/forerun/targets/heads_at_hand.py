@@ -13,6 +13,7 @@ from forerun.models.head_file import HeadFile
 from forerun.models.head_shapes import EAGLE
 from forerun.models.model import Model
 from forerun.models.shipped_head import shipped_head
+from forerun.models.target_checksum import files_checksum, target_checksum
 from forerun.targets.head import Head
 from forerun.targets.protocol import Target
 from forerun.targets.readout import Readout
@@ -69,6 +70,16 @@ class HeadsAtHand:
                 file, self._model, self._target, kv_bits=self._kv_bits, force=self._forces(file)
             )
         return self._head
+
+    def checksums(self) -> tuple[str, str]:
+        """Return the checksums of the target and of the head of a decoder layer.
+
+        Raises:
+            OptionError: There is no such head.
+            StartError: A file can't be read.
+        """
+        head = self._file(EAGLE, "eagle")
+        return target_checksum(self._model), files_checksum(head.file.files)
 
     def readout(self, kind: str) -> Readout:
         """Return the head without attention of a kind; raises what `head` raises."""
