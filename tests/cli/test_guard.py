@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,17 @@ def test_what_is_waited_for_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> Non
     shown = written.getvalue()
     assert all(name in shown for name in ("[/a]", "[/b]", "[/c]"))
     assert "\x07" not in shown
+
+
+def test_what_the_system_refuses_names_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And a folder that was removed while a shell stands in it is told as what it is."""
+    monkeypatch.chdir(tmp_path)
+    for gone, told in ((False, "error: x.gguf: No space left"), (True, "current folder is gone")):
+        monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+        if gone:
+            tmp_path.rmdir()
+        with pytest.raises(SystemExit), last_resort():
+            raise OSError(errno.ENOSPC, "No space left", "x.gguf")
+        assert told in written.getvalue()

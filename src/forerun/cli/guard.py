@@ -57,7 +57,7 @@ def last_resort() -> Iterator[None]:
         raise SystemExit(BROKEN_PIPE) from None
     except OSError as error:
         # A full disk behind stdout, say: the system's refusal, and no bug of ours.
-        _print_plainly(f"error: {error.strerror or error}.")
+        _print_plainly(f"error: {_refusal(error)}")
         raise SystemExit(1) from None
     except Exception as error:
         if os.environ.get("FORERUN_DEBUG"):
@@ -71,6 +71,16 @@ def last_resort() -> Iterator[None]:
         # Ctrl-C may come between a spinner's hiding the cursor and its promise to show it again.
         with suppress(OSError, ValueError):
             stderr().show_cursor()
+
+
+def _refusal(error: OSError) -> str:
+    """Return what the system refused, and of which file."""
+    try:
+        os.getcwd()
+    except OSError:  # whatever was asked for, it was looked up from there
+        return "The current folder is gone. Change to another one."
+    named = f"{error.filename}: " if error.filename else ""
+    return f"{named}{error.strerror or error}."
 
 
 def prepare_streams() -> None:
