@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from forerun.audit.identity import (
     compare,
     exact_cells,
     grid,
+    half_of,
 )
 from forerun.audit.row_models import SHAPES, random_model
 from forerun.audit.stages import (
+    chosen_cells,
     ending_cells,
     ending_stage,
     model_stage,
@@ -42,6 +45,25 @@ def test_every_cell_is_there() -> None:
     assert set(grid(DRAFTERS, (1, 3))) <= set(cells)
     assert len(list(grid(DRAFTERS, (1,)))) == len(DRAFTERS) * len(TEMPERATURES) * len(FILTERS)
     assert {cell.rule for cell in cells} == {"match", "speculative", "block", "tree"}
+
+
+@pytest.mark.parametrize(
+    "cells", [toy_cells(), chosen_cells(), list(ending_cells())], ids=["grid", "chosen", "endings"]
+)
+def test_every_two_choices_meet_in_half_the_cells(cells: list[Cell]) -> None:
+    """Whatever two attributes of a cell occur together do so in a cell of the half."""
+    names = [field.name for field in fields(Cell)]
+
+    def pairs(some: list[Cell]) -> set[object]:
+        return {
+            (a, getattr(cell, a), b, getattr(cell, b))
+            for cell in some
+            for a, b in itertools.combinations(names, 2)
+        }
+
+    half = half_of(cells)
+    assert pairs(half) == pairs(cells)
+    assert 2 * len(half) <= len(cells) + len({cell.drafter for cell in cells})
 
 
 def test_toys_write_the_same_with_any_drafter() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from forerun.audit.loop import write
 from forerun.audit.near import near_difference, tolerance_of
@@ -33,6 +33,7 @@ __all__ = [
     "compare",
     "exact_cells",
     "grid",
+    "half_of",
 ]
 
 CHOSEN = 0
@@ -230,6 +231,24 @@ def exact_cells(drafters: Sequence[str], widths: Sequence[int]) -> list[Cell]:
         cells += [Cell(drafter, 0.0, name, rule=rule) for rule in ("speculative", "block")]
         cells += [Cell(drafter, 0.0, name, widths[-1], "tree")]
     return cells
+
+
+def half_of(cells: Iterable[Cell]) -> list[Cell]:
+    """Return half of a grid's cells, in which every two choices meet that meet in all of them.
+
+    The cells whose choices have an even sum, each counted among those of its kind: any two leave a
+    third that may be even or odd.
+    """
+    choices: list[dict[object, int]] = [{} for _ in fields(Cell)]
+    half = []
+    for cell in cells:
+        values = [getattr(cell, field.name) for field in fields(Cell)]
+        places = [
+            seen.setdefault(value, len(seen)) for seen, value in zip(choices, values, strict=True)
+        ]
+        if sum(places) % 2 == 0:
+            half.append(cell)
+    return half
 
 
 def compare(

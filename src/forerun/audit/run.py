@@ -12,7 +12,7 @@ from forerun.audit.certificate import Certificate
 from forerun.audit.checks import first_problem
 from forerun.audit.coins import coin_problems, twin_problems
 from forerun.audit.grid import law_cases
-from forerun.audit.identity import Cell, Stage, compare, exact_cells
+from forerun.audit.identity import Cell, Stage, compare, exact_cells, half_of
 from forerun.audit.mutant_table import MUTANTS
 from forerun.audit.mutants import can_show, try_mutant
 from forerun.audit.paths import match_cases
@@ -107,12 +107,12 @@ def _parts(
     yield "laws of the rules", 60 if thorough else 13, partial(_laws, thorough)
     yield "match over all noise", 20 if thorough else 5, partial(_match, thorough)
     yield "the plain sampler", 30 if thorough else 10, partial(_sampler, 0.02 if thorough else 0.04)
-    yield "identity on toys", 60 if thorough else 5, partial(_toys, thorough)
+    yield "identity on toys", 60 if thorough else 8, partial(_toys, thorough)
     yield "beams", 20 if thorough else 2, partial(_beams, thorough)
     if is_there():
-        yield "identity on random models", 80 if thorough else 3, partial(_random_models, thorough)
+        yield "identity on random models", 80 if thorough else 8, partial(_random_models, thorough)
     if model is not None:
-        weight = 350 if thorough else 10
+        weight = 350 if thorough else 20
         yield f"identity on {model.name}", weight, partial(_model, model, target, thorough)
     if is_there():
         native = model if target is None else None  # rows are the native target's
@@ -167,7 +167,7 @@ def _toys(thorough: bool, certificate: Certificate, tick: Tick) -> None:
         def inner(share: float, i: int = i) -> None:
             tick((i + share) / len(stages))
 
-        certificate.toys.add(compare(stage, cells, inner))
+        certificate.toys.add(compare(stage, cells if thorough else half_of(cells), inner))
 
 
 def _beams(thorough: bool, certificate: Certificate, tick: Tick) -> None:
@@ -179,6 +179,8 @@ def _beams(thorough: bool, certificate: Certificate, tick: Tick) -> None:
 
 def _random_models(thorough: bool, certificate: Certificate, tick: Tick) -> None:
     cells = [*exact_cells(tuple(DRAFTERS), (1, 3)), *chosen_cells()]
+    if not thorough:
+        cells = half_of(cells)
     shapes = SHAPES if thorough else SHAPES[:1]
     for i, shape in enumerate(shapes):
 
@@ -197,6 +199,8 @@ def _model(
     stage = model_stage(model, length, prompts=prompts, target=target)
     tick(0.05)
     cells = model_cells(stage.target)
+    if not thorough:
+        cells = half_of(cells)
     certificate.real.add(compare(stage, cells, lambda share: tick(0.05 + 0.95 * share)))
 
 
