@@ -42,8 +42,9 @@ def write(
         prepare(request)  # type: ignore[misc]
     lengths = [(request, request.options.max_tokens) for request in requests]
     whole = sum(most for _, most in lengths)
-    # Every round gives each running text a token: a broken loop may not run for ever.
-    for _ in range(sum(ask.options.max_tokens + 1 for ask in asks)):
+    # Every round gives each running text a token, or reads some of its prompt: a broken loop may
+    # not run for ever.
+    for _ in range(sum(len(ask.prompt) + ask.options.max_tokens + 1 for ask in asks)):
         if scheduler.is_idle:
             return requests
         scheduler.step()
