@@ -270,9 +270,9 @@ _ROUNDS = (
     Mutant(
         "the first rows are kept, not the accepted ones",
         "right for chains, wrong for trees",
-        _ROUND + "run_round",
-        "path = [start, *[start + 1 + node for node in kept[: emitted - 1]]]",
-        "path = list(range(start, start + emitted))",
+        _ROUND + "_commit",
+        "[start, *[start + 1 + node for node in kept]]",
+        "list(range(start, start + 1 + len(kept)))",
     ),
     Mutant(
         "a row sees its siblings",
