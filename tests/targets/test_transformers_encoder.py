@@ -265,6 +265,18 @@ def test_settings_of_a_model_are_heeded_or_refused() -> None:
         setattr(network.generation_config, name, value)
         with pytest.raises(UnsupportedModelError, match=name):
             TransformersTarget(network)
+    wrongs = ("x", [3], -1, 10**9, 1.5)
+    damaged = [("forced_bos_token_id", wrong) for wrong in wrongs]
+    damaged += [
+        ("decoder_start_token_id", -1),
+        ("suppress_tokens", "x"),
+        ("bad_words_ids", [["x"]]),
+    ]
+    for name, value in damaged:
+        network = tiny_network("mbart")
+        setattr(network.generation_config, name, value)
+        with pytest.raises(UnsupportedModelError, match="begin with"):
+            TransformersTarget(network)
     network = tiny_network("mbart", decoder_start_token_id=None, bos_token_id=None)
     with pytest.raises(UnsupportedModelError, match="begin with"):
         TransformersTarget(network)

@@ -86,16 +86,23 @@ def encoder_of(model: Any, name: str) -> Encoder | None:
     if _setting(model, "begin_suppress_tokens"):
         what = f"{name} has begin_suppress_tokens, tokens that may not come first."
         raise UnsupportedModelError(what, "Run it by transformers itself.")
-    words = _setting(model, "bad_words_ids") or []
-    if any(len(word) > 1 for word in words):
-        what = f"{name} has bad_words_ids of several tokens."
+    words = _several(model, "bad_words_ids")
+    if not all(isinstance(word, list) and len(word) == 1 for word in words):
+        what = f"{name} has bad_words_ids that are not one token each."
         raise UnsupportedModelError(what, "Take them out of generation_config.json.")
+    start = (begins,) if forced is None else (begins, forced)
+    banned = (*_several(model, "suppress_tokens"), *(word[0] for word in words))
+    size = decoder_config(model.config).vocab_size
+    for token in (*start, *banned):
+        if type(token) is not int or not 0 <= token < size:
+            what = f"{name} is to begin with or to leave out token {token!r:.80} of {size}."
+            raise UnsupportedModelError(what, "Set its tokens in generation_config.json.")
     reader = model.get_encoder()
     return Encoder(
         context_length=_limit(reader.config, "max_encoder_position_embeddings"),
         vocab_size=int(reader.get_input_embeddings().weight.shape[0]),
-        start=(begins,) if forced is None else (begins, int(forced)),
-        banned=(*(_setting(model, "suppress_tokens") or ()), *(word[0] for word in words)),
+        start=start,
+        banned=banned,
     )
 
 
@@ -103,6 +110,12 @@ def _setting(model: Any, name: str) -> Any:
     """Return what a model's settings for writing say, or its configuration."""
     found = getattr(getattr(model, "generation_config", None), name, None)
     return getattr(model.config, name, None) if found is None else found
+
+
+def _several(model: Any, name: str) -> list[Any]:
+    """Return a setting that is a list, if it is there."""
+    found = _setting(model, name)
+    return found if isinstance(found, list) else [] if found is None else [found]
 
 
 def _limit(config: Any, own: str) -> int:
