@@ -85,9 +85,9 @@ def test_it_learns(model: Model, tmp_path: Path) -> None:
     assert news[-1].learned >= 9_000
     held_out = news[-1].held_out
     assert held_out is not None
-    assert all(now < then for now, then in zip(held_out.loss, still["loss"], strict=True))
-    assert all(now > then for now, then in zip(held_out.alpha, still["alpha"], strict=True))
-    assert held_out.agreement[2] > still["agreement"][2] + 0.1
+    assert all(now < then for now, then in zip(held_out.loss, still.loss, strict=True))
+    assert all(now > then for now, then in zip(held_out.alpha, still.alpha, strict=True))
+    assert held_out.agreement[2] > still.agreement[2] + 0.1
     assert "alpha" in news[-1].text()
 
 
