@@ -23,7 +23,8 @@ struct Group {
   std::vector<std::size_t> rows;
 };
 
-constexpr std::size_t most_together = 32;  // 8 rows of 4 heads each
+// Heads that go over a page of keys and values together: 8 rows of 4 each.
+constexpr std::size_t most_together = 32;
 
 using AlignedWords = std::vector<Word, Aligned<Word, cache_line>>;
 using AlignedSums = std::vector<std::int32_t, Aligned<std::int32_t, cache_line>>;
@@ -78,16 +79,16 @@ class Attention {
 
   // A thread's own room.
   struct Scratch {
-    std::vector<Heads> work;  // the thread's share of a pass
-    AlignedFloats queries;    // [queries][width]
+    std::vector<Heads> work;     // the thread's share of a pass
+    AlignedFloats queries;       // [queries][width]
     AlignedWords query_words;
     AlignedFloats query_scales;
-    AlignedFloats scores;  // [heads][longest]
-    AlignedFloats totals;  // [heads][width]
+    AlignedFloats scores;        // [heads][longest]
+    AlignedFloats totals;        // [heads][width]
     AlignedFloats place_scales;  // [longest]: of the values, by place
-    AlignedFloats scales;        // [heads][longest]: by position
-    AlignedWords weights;  // [heads][longest]
-    AlignedSums sums;      // [heads][width]
+    AlignedFloats scales;        // [heads][longest]: of the values, by position
+    AlignedWords weights;        // [heads][longest]
+    AlignedSums sums;            // [heads][width]
   };
 
   float* scores(Scratch& scratch, std::size_t h) const { return &scratch.scores[h * longest_]; }
@@ -119,7 +120,7 @@ class Attention {
 
   Shape shape_;
   KVType type_;
-  std::size_t heads_ = 0;    // of all rows
+  std::size_t heads_ = 0;     // of all rows
   std::size_t longest_ = 0;   // room for the scores of one head
   std::size_t together_ = 0;  // how many heads go over the pages together
   std::vector<Scratch> scratch_;

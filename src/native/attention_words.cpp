@@ -114,8 +114,8 @@ void Attention::weigh_in_order(const Heads& heads, std::size_t first, std::size_
     const std::size_t next = at + page_positions;
     const bool has_next = next < heads.kv->length();
     in_calls(heads, has_next ? words_at(heads, next).values : nullptr,
-             [&](std::size_t h, std::size_t calls) {
-               word_math().weigh(weights + h, calls, words_at(heads, at).values, (count + 1) / 2,
+             [&](std::size_t h, std::size_t some) {
+               word_math().weigh(weights + h, some, words_at(heads, at).values, (count + 1) / 2,
                                  shape_.head_width(), sums + h);
              });
   }
